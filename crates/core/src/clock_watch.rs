@@ -1,0 +1,199 @@
+//! Notices when a node's wall clock jumps. Redis and Valkey expire keys by that clock, so a jump
+//! ends leases early (forward) or late (back).
+//!
+//! Each answer that carries the node's clock bounds the offset between that clock and ours: it was
+//! read after we sent and before we received. Bounds of different answers must overlap once they
+//! are widened by what drift may do in between; if they do not, the clock jumped. There is no
+//! threshold to tune and a slow answer can never raise a false alarm.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::{Drift, Moment, WallMicros};
+
+/// One reading of a node's clock: when we asked, when we knew, and what it said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockSample {
+    /// When the question was sent, by our clock.
+    pub sent: Moment,
+    /// When the answer was read, by our clock.
+    pub received: Moment,
+    /// The node's clock.
+    pub clock: WallMicros,
+}
+
+/// A node's clock moved by more than drift explains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockJump {
+    /// By how many microseconds, at least; negative for back.
+    pub micros: i64,
+}
+
+/// Follows the clock of one node.
+#[derive(Debug, Clone)]
+pub struct ClockWatch {
+    drift: Drift,
+    bounds: Option<Bounds>,
+}
+
+/// Node clock minus ours, in microseconds, lay within `low..=high` at `at`.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    low: i64,
+    high: i64,
+    at: Moment,
+}
+
+impl ClockWatch {
+    /// Watches a clock that may drift by `drift` without anybody minding.
+    pub fn new(drift: Drift) -> Self {
+        Self {
+            drift,
+            bounds: None,
+        }
+    }
+
+    /// Takes a reading. Upon a jump, later readings are judged from the new time.
+    pub fn observe(&mut self, sample: ClockSample) -> Option<ClockJump> {
+        let fresh = Bounds {
+            low: sample.clock.0 as i64 - micros(sample.received) - 1,
+            high: sample.clock.0 as i64 - micros(sample.sent) + 1,
+            at: sample.received,
+        };
+        let Some(known) = self.bounds.replace(fresh) else {
+            return None;
+        };
+        if sample.received <= known.at {
+            // An answer that was overtaken by a later one tells nothing new.
+            self.bounds = Some(known);
+            return None;
+        }
+        let slack = self
+            .drift
+            .allowance(sample.received.since(known.at))
+            .as_micros() as i64;
+        if fresh.low > known.high + slack {
+            return Some(ClockJump {
+                micros: fresh.low - known.high,
+            });
+        }
+        if fresh.high < known.low - slack {
+            return Some(ClockJump {
+                micros: fresh.high - known.low,
+            });
+        }
+        // What both readings allow is sharper than either. The fixed part of the allowance is
+        // granted once per comparison and must not add up, so only the share of time widens.
+        let share = Drift {
+            fixed: Duration::ZERO,
+            ..self.drift
+        };
+        let widen = share.allowance(sample.received.since(known.at)).as_micros() as i64 + 1;
+        let (low, high) = (
+            fresh.low.max(known.low - widen),
+            fresh.high.min(known.high + widen),
+        );
+        if low <= high {
+            self.bounds = Some(Bounds {
+                low,
+                high,
+                at: fresh.at,
+            });
+        }
+        None
+    }
+
+    /// Node clock minus ours in microseconds: the middle of what is known.
+    pub fn offset_micros(&self) -> Option<i64> {
+        self.bounds
+            .map(|bounds| bounds.low + (bounds.high - bounds.low) / 2)
+    }
+}
+
+fn micros(moment: Moment) -> i64 {
+    (moment.as_nanos() / 1000) as i64
+}
+
+impl fmt::Display for ClockJump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let by = Duration::from_micros(self.micros.unsigned_abs());
+        let way = if self.micros < 0 { "back" } else { "forward" };
+        write!(f, "its clock jumped {way} by {by:.1?}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reading at `ms` of our clock with a round trip of `trip_ms`, by a clock that is `offset_ms`
+    /// ahead and was read in the middle.
+    fn sample(ms: u64, trip_ms: u64, offset_ms: i64) -> ClockSample {
+        ClockSample {
+            sent: Moment::from_millis(ms),
+            received: Moment::from_millis(ms + trip_ms),
+            clock: WallMicros(((ms + trip_ms / 2) as i64 * 1000 + offset_ms * 1000) as u64),
+        }
+    }
+
+    #[test]
+    fn a_steady_clock_never_alarms_however_slow_its_answers() {
+        let mut watch = ClockWatch::new(Drift::DEFAULT);
+        for i in 0..1000 {
+            let trip = [0, 1, 400, 3, 2000][i % 5];
+            assert_eq!(
+                watch.observe(sample(10_000 + i as u64 * 3000, trip, 5_000_000)),
+                None
+            );
+        }
+        assert!((watch.offset_micros().unwrap() - 5_000_000_000).abs() < 2_000);
+    }
+
+    #[test]
+    fn a_clock_that_drifts_within_the_allowance_never_alarms() {
+        let mut watch = ClockWatch::new(Drift::DEFAULT);
+        for i in 0..1000u64 {
+            let drifted = (i as i64) * 9; // 9 ms a second: 0.9 %
+            assert_eq!(
+                watch.observe(sample(10_000 + i * 1000, 1, drifted)),
+                None,
+                "{i}"
+            );
+        }
+    }
+
+    #[test]
+    fn jumps_either_way_are_noticed_at_the_next_reading() {
+        for jump in [3_600_000, -3_600_000, 50, -50] {
+            let mut watch = ClockWatch::new(Drift::DEFAULT);
+            assert_eq!(watch.observe(sample(1_000_000, 1, 7)), None);
+            assert_eq!(watch.observe(sample(1_001_000, 1, 7)), None);
+            let seen = watch
+                .observe(sample(1_002_000, 1, 7 + jump))
+                .expect("a jump");
+            assert_eq!(seen.micros.signum(), jump.signum());
+            assert!((seen.micros - jump * 1000).abs() < 5_000, "{seen:?}");
+            assert_eq!(
+                watch.observe(sample(1_003_000, 1, 7 + jump)),
+                None,
+                "judged anew"
+            );
+        }
+    }
+
+    #[test]
+    fn a_sharp_reading_is_not_forgotten_for_a_blurred_one() {
+        let mut watch = ClockWatch::new(Drift::DEFAULT);
+        watch.observe(sample(1_000_000, 1, 0));
+        watch.observe(sample(1_001_000, 900, 0));
+        assert!(watch.observe(sample(1_002_000, 1, 200)).is_some());
+    }
+
+    #[test]
+    fn an_answer_that_arrives_out_of_order_is_ignored() {
+        let mut watch = ClockWatch::new(Drift::DEFAULT);
+        watch.observe(sample(5_000, 1, 0));
+        assert_eq!(watch.observe(sample(1_000, 1, 0)), None);
+        assert_eq!(watch.observe(sample(6_000, 1, 0)), None);
+    }
+}

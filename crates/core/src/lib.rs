@@ -1,0 +1,42 @@
+//! The pure heart of Leasehold.
+//!
+//! Nothing here reads a clock, rolls a die, opens a socket or waits: time ([`Moment`]) and chance
+//! are arguments, nodes are reached by whoever drives the rounds. So every run can be replayed,
+//! simulated and model-checked with the very code that runs in production.
+//!
+//! * Words: [`LockName`], [`Holder`], [`Ttl`], [`Fence`], [`Lease`].
+//! * One node: [`LockTable`] is what a node does, as a function; [`Request`] and [`Reply`] are the
+//!   only words exchanged with it; [`Admission`] decides whether its answers count.
+//! * Many nodes: [`Quorum`] counts, [`rounds`] put one question to all nodes.
+//! * Time: [`Keeper`] decides when to extend and when a lease is lost, [`Backoff`] when to ask again.
+
+mod admission;
+mod backoff;
+mod clock_watch;
+mod fence;
+mod holder;
+mod keeper;
+mod lease;
+mod lock_table;
+mod message;
+mod name;
+mod quorum;
+mod record;
+pub mod rounds;
+mod time;
+
+pub use admission::{Admission, AdmissionPolicy, AdmissionStep, Cause, Pass, Standing};
+pub use backoff::{Backoff, RetryPolicy};
+pub use clock_watch::{ClockJump, ClockSample, ClockWatch};
+pub use fence::Fence;
+pub use holder::{Holder, HolderError, LABEL_BYTES_MAX};
+pub use keeper::{Keeper, KeeperStep, LossReason};
+pub use lease::{Lease, LeaseState};
+pub use lock_table::LockTable;
+pub use message::{
+    Answer, Facts, NodeError, Owner, Reply, Request, Role, ServerFacts, Sighting, WallMicros,
+};
+pub use name::{LockName, NAME_BYTES_MAX, NameError};
+pub use quorum::{Quorum, Tally};
+pub use record::{Fingerprint, Record, RecordError, RecordState};
+pub use time::{Drift, Moment, TTL_MIN, Ttl, TtlError};

@@ -1,0 +1,456 @@
+//! What one node does, as a function of its state, the time and the request. The memory node and
+//! the simulation run this code; every other node is tested to answer like it.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    Fence, Holder, LockName, Moment, Owner, Record, Reply, Request, Sighting, Ttl, WallMicros,
+};
+
+/// The memory of one node: an owner and a fence per lock name, and the identity record.
+///
+/// The fence of a name never decreases. It survives expiry and release; an absent one counts as the
+/// record's floor.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LockTable {
+    record: Option<String>,
+    floor: Fence,
+    locks: BTreeMap<LockName, Entry>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Entry {
+    owner: Option<(Holder, Moment)>,
+    fence: Option<Fence>,
+}
+
+impl LockTable {
+    /// A table that remembers nothing, not even who it is.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The identity record, as it stands.
+    pub fn record(&self) -> Option<&str> {
+        self.record.as_deref()
+    }
+
+    /// One atomic step. `identity` is the record that the asker expects; `clock` is the node's.
+    ///
+    /// `Probe` is answered by whoever owns the table: it knows what kind of server it is.
+    pub fn apply(
+        &mut self,
+        now: Moment,
+        clock: WallMicros,
+        identity: Option<&str>,
+        request: &Request,
+    ) -> Reply {
+        if request.needs_identity() && (identity.is_none() || identity != self.record.as_deref()) {
+            return Reply::Stranger {
+                record: self.record.clone(),
+            };
+        }
+        if let Some(lock) = request.lock() {
+            self.expire(now, lock);
+        }
+        match request {
+            Request::Acquire {
+                lock,
+                holder,
+                proposal,
+                ttl,
+            } => self.acquire(now, lock, holder, *proposal, *ttl),
+            Request::Extend {
+                lock,
+                holder,
+                token,
+                ttl,
+            } => self.extend(now, clock, lock, holder, *token, *ttl),
+            Request::Release { lock, holder } => self.release(lock, holder),
+            Request::ForceRelease { lock, fence } => self.force_release(lock, *fence),
+            Request::Inspect { lock } => Reply::Seen(self.sighting(now, lock)),
+            Request::List { prefix } => self.list(now, prefix),
+            Request::Probe => Reply::Stranger {
+                record: self.record.clone(),
+            },
+            Request::ReplaceRecord { expected, record } => {
+                self.replace_record(expected.as_deref(), record)
+            }
+            Request::ForgetIdle { below } => self.forget_idle(now, *below),
+        }
+    }
+
+    fn acquire(
+        &mut self,
+        now: Moment,
+        lock: &LockName,
+        holder: &Holder,
+        proposal: Fence,
+        ttl: Ttl,
+    ) -> Reply {
+        let fence = self.fence(lock);
+        if let Some(busy) = self.busy(now, lock, holder) {
+            return busy;
+        }
+        // Strictly: a node gives each number at most once, and ownership only together with it.
+        if proposal <= fence {
+            return Reply::Behind { fence };
+        }
+        let entry = self.locks.entry(lock.clone()).or_default();
+        entry.fence = Some(proposal);
+        entry.owner = Some((holder.clone(), now.plus(ttl.get())));
+        Reply::Granted
+    }
+
+    fn extend(
+        &mut self,
+        now: Moment,
+        clock: WallMicros,
+        lock: &LockName,
+        holder: &Holder,
+        token: Fence,
+        ttl: Ttl,
+    ) -> Reply {
+        let fence = self.fence(lock);
+        if fence > token {
+            return Reply::Superseded { fence };
+        }
+        if let Some(busy) = self.busy(now, lock, holder) {
+            return busy;
+        }
+        let entry = self.locks.entry(lock.clone()).or_default();
+        entry.fence = Some(token);
+        match entry.owner.replace((holder.clone(), now.plus(ttl.get()))) {
+            Some(_) => Reply::Extended { clock },
+            None => Reply::Healed { clock },
+        }
+    }
+
+    fn release(&mut self, lock: &LockName, holder: &Holder) -> Reply {
+        let Some(entry) = self.locks.get_mut(lock) else {
+            return Reply::NotHeld { owner: None };
+        };
+        match &entry.owner {
+            Some((owner, _)) if owner == holder => {
+                entry.owner = None;
+                Reply::Released
+            }
+            other => Reply::NotHeld {
+                owner: other
+                    .as_ref()
+                    .map(|(owner, _)| Owner::Holder(owner.clone())),
+            },
+        }
+    }
+
+    fn force_release(&mut self, lock: &LockName, expected: Fence) -> Reply {
+        let fence = self.fence(lock);
+        if fence > expected {
+            return Reply::Superseded { fence };
+        }
+        let entry = self.locks.entry(lock.clone()).or_default();
+        entry.fence = Some(expected.next());
+        match entry.owner.take() {
+            Some(_) => Reply::Released,
+            None => Reply::NotHeld { owner: None },
+        }
+    }
+
+    fn list(&mut self, now: Moment, prefix: &str) -> Reply {
+        let owned = self.locks.iter().filter(|(lock, entry)| {
+            lock.as_str().starts_with(prefix)
+                && entry.owner.as_ref().is_some_and(|(_, until)| *until > now)
+        });
+        let names: Vec<_> = owned.map(|(lock, _)| lock.clone()).collect();
+        Reply::Locks(names.iter().map(|lock| self.sighting(now, lock)).collect())
+    }
+
+    fn replace_record(&mut self, expected: Option<&str>, record: &str) -> Reply {
+        let replaced = self.record.as_deref() == expected;
+        if replaced {
+            self.record = Some(record.to_owned());
+            self.floor = Record::parse(record).map_or(Fence::MAX, |record| record.floor);
+        }
+        Reply::Record { replaced }
+    }
+
+    /// The floor protects every number that is forgotten here, so nothing above it may go.
+    fn forget_idle(&mut self, now: Moment, below: Fence) -> Reply {
+        let below = below.min(self.floor);
+        let before = self.locks.len();
+        self.locks.retain(|_, entry| {
+            let is_owned = entry.owner.as_ref().is_some_and(|(_, until)| *until > now);
+            is_owned || entry.fence.is_some_and(|fence| fence >= below)
+        });
+        Reply::Forgot {
+            fences: (before - self.locks.len()) as u64,
+        }
+    }
+
+    fn expire(&mut self, now: Moment, lock: &LockName) {
+        if let Some(entry) = self.locks.get_mut(lock)
+            && entry.owner.as_ref().is_some_and(|(_, until)| *until <= now)
+        {
+            entry.owner = None;
+        }
+    }
+
+    fn fence(&self, lock: &LockName) -> Fence {
+        self.locks
+            .get(lock)
+            .and_then(|entry| entry.fence)
+            .unwrap_or(self.floor)
+    }
+
+    fn busy(&self, now: Moment, lock: &LockName, asker: &Holder) -> Option<Reply> {
+        let (owner, until) = self.locks.get(lock)?.owner.as_ref()?;
+        (owner != asker).then(|| Reply::Busy {
+            owner: Owner::Holder(owner.clone()),
+            expires_in: Some(until.since(now)),
+            fence: self.fence(lock),
+        })
+    }
+
+    fn sighting(&self, now: Moment, lock: &LockName) -> Sighting {
+        let entry = self.locks.get(lock);
+        let owner = entry.and_then(|entry| entry.owner.as_ref());
+        Sighting {
+            lock: lock.clone(),
+            owner: owner.map(|(owner, _)| Owner::Holder(owner.clone())),
+            expires_in: owner.map(|(_, until)| until.since(now)),
+            fence: entry.and_then(|entry| entry.fence),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Fingerprint, RecordState};
+
+    const CLOCK: WallMicros = WallMicros(7);
+
+    struct Bench {
+        table: LockTable,
+        record: String,
+        lock: LockName,
+    }
+
+    fn bench(floor: u64) -> Bench {
+        let record = Record {
+            cluster: Fingerprint::of_members(["a"]),
+            nodes: 1,
+            max_ttl: Duration::from_secs(30),
+            life: 1,
+            run_id: "run".into(),
+            state: RecordState::Admitted,
+            floor: Fence::new(floor).unwrap(),
+            born: WallMicros(0),
+        }
+        .to_string();
+        let mut table = LockTable::new();
+        table.replace_record(None, &record);
+        Bench {
+            table,
+            record,
+            lock: LockName::new("l").unwrap(),
+        }
+    }
+
+    impl Bench {
+        fn at(&mut self, ms: u64, request: &Request) -> Reply {
+            self.table
+                .apply(Moment::from_millis(ms), CLOCK, Some(&self.record), request)
+        }
+        fn acquire(&self, holder: u128, proposal: u64) -> Request {
+            Request::Acquire {
+                lock: self.lock.clone(),
+                holder: who(holder),
+                proposal: Fence::new(proposal).unwrap(),
+                ttl: Ttl::new(Duration::from_millis(100)).unwrap(),
+            }
+        }
+        fn extend(&self, holder: u128, token: u64) -> Request {
+            Request::Extend {
+                lock: self.lock.clone(),
+                holder: who(holder),
+                token: Fence::new(token).unwrap(),
+                ttl: Ttl::new(Duration::from_millis(100)).unwrap(),
+            }
+        }
+        fn release(&self, holder: u128) -> Request {
+            Request::Release {
+                lock: self.lock.clone(),
+                holder: who(holder),
+            }
+        }
+    }
+
+    fn who(nonce: u128) -> Holder {
+        Holder::new("h", nonce).unwrap()
+    }
+
+    fn behind(fence: u64) -> Reply {
+        Reply::Behind {
+            fence: Fence::new(fence).unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_number_is_given_at_most_once() {
+        let mut node = bench(0);
+        assert_eq!(node.at(0, &node.acquire(1, 5)), Reply::Granted);
+        assert_eq!(node.at(0, &node.release(1)), Reply::Released);
+        assert_eq!(node.at(0, &node.acquire(2, 5)), behind(5));
+        assert_eq!(node.at(0, &node.acquire(2, 6)), Reply::Granted);
+        assert_eq!(
+            node.at(0, &node.acquire(2, 6)),
+            behind(6),
+            "not even to its own owner"
+        );
+        assert_eq!(
+            node.at(0, &node.acquire(2, 7)),
+            Reply::Granted,
+            "a second round goes higher"
+        );
+    }
+
+    #[test]
+    fn an_absent_fence_counts_as_the_floor() {
+        let mut node = bench(10);
+        assert_eq!(node.at(0, &node.acquire(1, 10)), behind(10));
+        let token = node.extend(1, 9);
+        let superseded = Reply::Superseded {
+            fence: Fence::new(10).unwrap(),
+        };
+        assert_eq!(node.at(0, &token), superseded);
+        assert_eq!(node.at(0, &node.acquire(1, 11)), Reply::Granted);
+    }
+
+    #[test]
+    fn a_refused_acquire_writes_nothing() {
+        let mut node = bench(0);
+        node.at(0, &node.acquire(1, 5));
+        let before = node.table.clone();
+        assert!(matches!(
+            node.at(1, &node.acquire(2, 9)),
+            Reply::Busy { .. }
+        ));
+        assert!(matches!(node.at(1, &node.extend(2, 9)), Reply::Busy { .. }));
+        assert_eq!(node.at(1, &node.acquire(1, 4)), behind(5));
+        assert_eq!(node.table, before);
+    }
+
+    #[test]
+    fn a_stranger_changes_nothing_but_may_release() {
+        let mut node = bench(0);
+        node.at(0, &node.acquire(1, 5));
+        let before = node.table.clone();
+        let (acquire, extend, release) = (node.acquire(1, 9), node.extend(1, 5), node.release(1));
+        for identity in [None, Some("someone else")] {
+            let now = Moment::from_millis(1);
+            let answer = node.table.apply(now, CLOCK, identity, &acquire);
+            assert_eq!(
+                answer,
+                Reply::Stranger {
+                    record: Some(node.record.clone())
+                }
+            );
+            let answer = node.table.apply(now, CLOCK, identity, &extend);
+            assert!(matches!(answer, Reply::Stranger { .. }));
+            assert_eq!(node.table, before);
+        }
+        let answer = node.table.apply(Moment::default(), CLOCK, None, &release);
+        assert_eq!(answer, Reply::Released);
+    }
+
+    #[test]
+    fn expiry_frees_the_lock_and_keeps_the_fence() {
+        let mut node = bench(0);
+        node.at(0, &node.acquire(1, 5));
+        assert!(matches!(
+            node.at(99, &node.acquire(2, 6)),
+            Reply::Busy { .. }
+        ));
+        assert_eq!(node.at(100, &node.acquire(2, 5)), behind(5));
+        assert_eq!(node.at(100, &node.acquire(2, 6)), Reply::Granted);
+        let late = Reply::NotHeld {
+            owner: Some(Owner::Holder(who(2))),
+        };
+        assert_eq!(
+            node.at(100, &node.release(1)),
+            late,
+            "nobody releases another's lock"
+        );
+    }
+
+    #[test]
+    fn extend_heals_a_free_node_and_yields_to_a_later_fence() {
+        let mut node = bench(0);
+        assert_eq!(
+            node.at(0, &node.extend(1, 5)),
+            Reply::Healed { clock: CLOCK }
+        );
+        assert_eq!(
+            node.at(50, &node.extend(1, 5)),
+            Reply::Extended { clock: CLOCK }
+        );
+        assert_eq!(node.at(149, &node.release(1)), Reply::Released);
+        node.at(149, &node.acquire(2, 6));
+        node.at(149, &node.release(2));
+        let superseded = Reply::Superseded {
+            fence: Fence::new(6).unwrap(),
+        };
+        assert_eq!(node.at(149, &node.extend(1, 5)), superseded);
+    }
+
+    #[test]
+    fn a_forced_release_cannot_be_healed_back() {
+        let mut node = bench(0);
+        node.at(0, &node.acquire(1, 5));
+        let force = |fence| Request::ForceRelease {
+            lock: LockName::new("l").unwrap(),
+            fence: Fence::new(fence).unwrap(),
+        };
+        assert!(matches!(node.at(0, &force(4)), Reply::Superseded { .. }));
+        assert_eq!(node.at(0, &force(5)), Reply::Released);
+        assert!(matches!(
+            node.at(0, &node.extend(1, 5)),
+            Reply::Superseded { .. }
+        ));
+    }
+
+    #[test]
+    fn idle_fences_go_only_below_the_floor_and_never_while_owned() {
+        let mut node = bench(0);
+        node.at(0, &node.acquire(1, 5));
+        let forget = Request::ForgetIdle {
+            below: Fence::new(100).unwrap(),
+        };
+        assert_eq!(
+            node.at(0, &forget),
+            Reply::Forgot { fences: 0 },
+            "the floor is not raised"
+        );
+        let mut raised = Record::parse(&node.record).unwrap();
+        raised.floor = Fence::new(100).unwrap();
+        let raised = raised.to_string();
+        node.table
+            .replace_record(Some(&node.record.clone()), &raised);
+        node.record = raised;
+        assert_eq!(
+            node.at(0, &forget),
+            Reply::Forgot { fences: 0 },
+            "it is owned"
+        );
+        node.at(0, &node.release(1));
+        assert_eq!(node.at(0, &forget), Reply::Forgot { fences: 1 });
+        assert_eq!(
+            node.at(0, &node.acquire(2, 6)),
+            behind(100),
+            "forgotten, yet not lowered"
+        );
+    }
+}

@@ -1,0 +1,359 @@
+//! The only words exchanged with a node. Requests are data, so they can be logged, delayed,
+//! dropped and compared with the model without anybody knowing what they mean.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{Fence, Holder, LockName, Ttl};
+
+/// A node's (or a holder's) wall clock: microseconds since the epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct WallMicros(pub u64);
+
+/// What a node can be asked. Each request is one atomic step on the node, except `List`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Take the lock, with `proposal` as the fence. Needs the node's identity.
+    Acquire {
+        /// Which lock.
+        lock: LockName,
+        /// Who asks; fresh for each attempt.
+        holder: Holder,
+        /// The fence of this round.
+        proposal: Fence,
+        /// How long the node keeps it.
+        ttl: Ttl,
+    },
+    /// Keep the lock, or take it back on a node that lost it. Needs the node's identity.
+    Extend {
+        /// Which lock.
+        lock: LockName,
+        /// Who holds it.
+        holder: Holder,
+        /// The fence with which it was acquired.
+        token: Fence,
+        /// How long the node keeps it from now on.
+        ttl: Ttl,
+    },
+    /// Give the lock back. Needs no identity: the holder value is unique over all lives of a node,
+    /// and refusing would only leave the owner there until its Ttl.
+    Release {
+        /// Which lock.
+        lock: LockName,
+        /// Whose ownership ends.
+        holder: Holder,
+    },
+    /// Take the lock away from whoever owns it with `fence` or less, and raise the fence so that
+    /// this owner cannot heal it back. Needs the node's identity.
+    ForceRelease {
+        /// Which lock.
+        lock: LockName,
+        /// The fence that the operator saw.
+        fence: Fence,
+    },
+    /// Look at one lock.
+    Inspect {
+        /// Which lock.
+        lock: LockName,
+    },
+    /// Look at all locks that are owned and whose name begins with `prefix`.
+    List {
+        /// The beginning of the names; empty for all.
+        prefix: String,
+    },
+    /// Who are you, what time is it, do you remember me?
+    Probe,
+    /// Write the identity record if it still is `expected`.
+    ReplaceRecord {
+        /// What stands there now; `None` for nothing.
+        expected: Option<Arc<str>>,
+        /// What shall stand there.
+        record: Arc<str>,
+    },
+    /// Drop the fences below `below` of locks that nobody owns. Sound only once the record's floor
+    /// is at `below` or higher, which the node checks against the identity it is given.
+    ForgetIdle {
+        /// Fences below this one go.
+        below: Fence,
+    },
+}
+
+/// Who owns a lock on a node, as far as the node can tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Owner {
+    /// One of ours.
+    Holder(Holder),
+    /// Another library's lock under the same key.
+    OtherLibrary {
+        /// Its value, made printable.
+        value: String,
+    },
+    /// Something at the lock's key that is not a lock at all.
+    ForeignKey {
+        /// Its type, in the backend's word: `hash`, `list` …
+        kind: String,
+    },
+}
+
+/// What a node answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// Acquire: owned now, and the fence went strictly up to the proposal.
+    Granted,
+    /// Acquire or extend: somebody else owns it. Nothing was written.
+    Busy {
+        /// Who.
+        owner: Owner,
+        /// Until the owner expires; `None` if it never does.
+        expires_in: Option<Duration>,
+        /// The fence on this node.
+        fence: Fence,
+    },
+    /// Acquire: the proposal is not above the fence. Nothing was written.
+    Behind {
+        /// The fence on this node.
+        fence: Fence,
+    },
+    /// Extend: was the owner, and is for another Ttl.
+    Extended {
+        /// The node's clock.
+        clock: WallMicros,
+    },
+    /// Extend: there was no owner, and is now.
+    Healed {
+        /// The node's clock.
+        clock: WallMicros,
+    },
+    /// Extend or force-release: a later acquisition wrote a higher fence here.
+    Superseded {
+        /// The fence on this node.
+        fence: Fence,
+    },
+    /// Release: was the owner, and is no more.
+    Released,
+    /// Release: was not the owner.
+    NotHeld {
+        /// Who is.
+        owner: Option<Owner>,
+    },
+    /// The identity that came with the request is not this node's. Nothing was written.
+    Stranger {
+        /// The record that stands there.
+        record: Option<String>,
+    },
+    /// Inspect.
+    Seen(Sighting),
+    /// List.
+    Locks(Vec<Sighting>),
+    /// Probe.
+    Facts(Box<Facts>),
+    /// Replace the record.
+    Record {
+        /// Whether it was written.
+        replaced: bool,
+    },
+    /// Forget idle fences.
+    Forgot {
+        /// How many fences went.
+        fences: u64,
+    },
+}
+
+/// One lock as one node sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sighting {
+    /// Which lock.
+    pub lock: LockName,
+    /// Who owns it, if anybody.
+    pub owner: Option<Owner>,
+    /// Until the owner expires; `None` without an owner, or if it never does.
+    pub expires_in: Option<Duration>,
+    /// The fence recorded here; `None` if there is no record.
+    pub fence: Option<Fence>,
+}
+
+/// What a node says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// Counts the connections to this node; a restart cannot hide from it.
+    pub generation: u64,
+    /// The node's clock.
+    pub clock: WallMicros,
+    /// The identity record, as it stands there.
+    pub record: Option<String>,
+    /// What kind of server this is.
+    pub server: ServerFacts,
+}
+
+/// What kind of server a node is. Read when connecting, and again every few seconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerFacts {
+    /// Name and version: `redis 7.0.15`.
+    pub version: String,
+    /// Changes with each start of the server.
+    pub run_id: String,
+    /// Whether it may vote at all.
+    pub role: Role,
+    /// Set if the server may throw keys away under memory pressure: its policy.
+    pub evicts: Option<String>,
+    /// Whether a write is on disk before it is answered.
+    pub durable: bool,
+}
+
+/// What part a server plays among its own kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It takes writes.
+    Primary,
+    /// It copies another server.
+    Replica,
+    /// It is a shard of a cluster.
+    ClusterMember,
+}
+
+/// Why a node gave no answer that counts. Any of these is that node's "no", and says nothing about
+/// the lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// No answer within the time limit.
+    TimedOut {
+        /// The limit.
+        after: Duration,
+    },
+    /// The node cannot be reached: refused, no such host, TLS, connection closed …
+    Unreachable {
+        /// The reason, in the system's words.
+        reason: String,
+    },
+    /// The node answered with an error: NOAUTH, LOADING, READONLY, OOM, disk full …
+    Rejected {
+        /// The node's own words.
+        reason: String,
+    },
+    /// The node may not vote now: quarantined, clock jumped, another cluster, a replica …
+    NotVoting {
+        /// Why, and for how long.
+        reason: String,
+    },
+    /// The node answered something that this request never gets.
+    Garbled {
+        /// What it was.
+        reason: String,
+    },
+    /// Too much waits for this node already.
+    Overloaded {
+        /// How much, and since when.
+        reason: String,
+    },
+}
+
+/// What became of one request to one node.
+pub type Answer = Result<Reply, NodeError>;
+
+impl Request {
+    /// The lock it is about, if it is about one.
+    pub fn lock(&self) -> Option<&LockName> {
+        match self {
+            Self::Acquire { lock, .. }
+            | Self::Extend { lock, .. }
+            | Self::Release { lock, .. }
+            | Self::ForceRelease { lock, .. }
+            | Self::Inspect { lock } => Some(lock),
+            Self::List { .. }
+            | Self::Probe
+            | Self::ReplaceRecord { .. }
+            | Self::ForgetIdle { .. } => None,
+        }
+    }
+
+    /// Whether the node must be told which identity is expected.
+    pub fn needs_identity(&self) -> bool {
+        matches!(
+            self,
+            Self::Acquire { .. }
+                | Self::Extend { .. }
+                | Self::ForceRelease { .. }
+                | Self::ForgetIdle { .. }
+        )
+    }
+}
+
+impl Owner {
+    /// Reads what stands at a lock's key.
+    pub fn from_value(value: &[u8]) -> Self {
+        match std::str::from_utf8(value)
+            .ok()
+            .and_then(|text| Holder::parse(text).ok())
+        {
+            Some(holder) => Self::Holder(holder),
+            None => Self::OtherLibrary {
+                value: value.escape_ascii().to_string(),
+            },
+        }
+    }
+
+    /// Whether this is `holder`.
+    pub fn is(&self, holder: &Holder) -> bool {
+        matches!(self, Self::Holder(owner) if owner == holder)
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Holder(holder) => f.write_str(holder.label()),
+            Self::OtherLibrary { value } => write!(f, "another library's lock `{value}`"),
+            Self::ForeignKey { kind } => write!(f, "a foreign key of type {kind}"),
+        }
+    }
+}
+
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Granted => f.write_str("ok"),
+            Self::Busy {
+                owner,
+                expires_in: Some(left),
+                ..
+            } => {
+                write!(f, "held by {owner}, {left:.1?} left")
+            }
+            Self::Busy {
+                owner,
+                expires_in: None,
+                ..
+            } => write!(f, "held by {owner}, no TTL"),
+            Self::Behind { fence } => write!(f, "fence is at {fence} already"),
+            Self::Extended { .. } => f.write_str("extended"),
+            Self::Healed { .. } => f.write_str("healed"),
+            Self::Superseded { fence } => write!(f, "superseded by fence {fence}"),
+            Self::Released => f.write_str("released"),
+            Self::NotHeld { owner: Some(owner) } => write!(f, "held by {owner}"),
+            Self::NotHeld { owner: None } => f.write_str("not held"),
+            Self::Stranger { record: None } => f.write_str("it lost its memory"),
+            Self::Stranger { record: Some(_) } => f.write_str("its identity changed"),
+            Self::Seen(_) | Self::Locks(_) | Self::Facts(_) => f.write_str("answered"),
+            Self::Record { replaced: true } => f.write_str("record written"),
+            Self::Record { replaced: false } => f.write_str("record was changed by another"),
+            Self::Forgot { fences } => write!(f, "forgot {fences} idle fences"),
+        }
+    }
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimedOut { after } => write!(f, "timed out after {after:?}"),
+            Self::Unreachable { reason }
+            | Self::Rejected { reason }
+            | Self::NotVoting { reason }
+            | Self::Overloaded { reason } => f.write_str(reason),
+            Self::Garbled { reason } => write!(f, "unexpected answer: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for NodeError {}

@@ -1,0 +1,434 @@
+//! Ask all nodes for the lock with one proposal; ask again with a higher one if only the fence
+//! stood in the way; otherwise give up, and everything is given back.
+
+use std::time::Duration;
+
+use super::Ballot;
+use crate::{Answer, Drift, Fence, Holder, Lease, LockName, Moment, Owner, Quorum, Reply, Ttl};
+
+/// One more than two further rounds would only happen if others kept going ahead of us; then it is
+/// better to step back and wait.
+const ROUNDS_MAX: u32 = 3;
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct AcquireSpec {
+    /// Which lock.
+    pub lock: LockName,
+    /// Who asks; never used before.
+    pub holder: Holder,
+    /// How long the nodes shall keep it.
+    pub ttl: Ttl,
+    /// How far clocks may drift within that time.
+    pub drift: Drift,
+    /// A lease with less time left than this is of no use to the caller.
+    pub min_validity: Duration,
+}
+
+/// One attempt to acquire: up to three rounds with the same holder.
+#[derive(Debug, Clone)]
+pub struct AcquireRound {
+    spec: AcquireSpec,
+    quorum: Quorum,
+    number: u32,
+    proposal: Fence,
+    seen: Fence,
+    ballot: Ballot,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AcquireStep {
+    /// Wait for answers, or for the time limit.
+    Wait,
+    /// Put the question to all nodes again, with the proposal as it is now.
+    AskAgain,
+    /// The lock is held.
+    Acquired(Lease),
+    /// Release to all nodes, also to those that never answered.
+    GiveUp(Refusal),
+}
+
+/// Why an attempt failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// A quorum answered, and the lock is (or was just being) held by another.
+    Held {
+        /// Who, if a node said so.
+        owner: Option<Owner>,
+        /// The earliest moment at which an owner might expire; `None` if none ever does.
+        expires_in: Option<Duration>,
+    },
+    /// Too few nodes answered: nobody can tell.
+    NoQuorum,
+    /// A quorum granted it, but too late to be of use.
+    TooLate {
+        /// What was left.
+        validity: Duration,
+    },
+}
+
+impl AcquireRound {
+    /// The first round, about to be sent at `now`.
+    pub fn new(spec: AcquireSpec, quorum: Quorum, proposal: Fence, now: Moment) -> Self {
+        let ballot = Ballot::new(quorum.nodes(), now);
+        Self {
+            spec,
+            quorum,
+            number: 1,
+            proposal,
+            seen: Fence::ZERO,
+            ballot,
+        }
+    }
+
+    /// What is asked for.
+    pub fn spec(&self) -> &AcquireSpec {
+        &self.spec
+    }
+
+    /// The number of the latest round; answers are handed in with the number of theirs.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The proposal of the latest round.
+    pub fn proposal(&self) -> Fence {
+        self.proposal
+    }
+
+    /// The highest fence that any node showed.
+    pub fn seen(&self) -> Fence {
+        self.seen
+    }
+
+    /// The votes of the latest round.
+    pub fn ballot(&self) -> &Ballot {
+        &self.ballot
+    }
+
+    /// A node answered round `number`. Answers of different rounds are never added up: one of an
+    /// earlier round only tells a fence.
+    pub fn answer(&mut self, now: Moment, number: u32, node: usize, answer: Answer) {
+        if let Ok(
+            Reply::Busy { fence, .. } | Reply::Behind { fence } | Reply::Superseded { fence },
+        ) = &answer
+        {
+            self.seen = self.seen.max(*fence);
+        }
+        if number == self.number {
+            self.ballot.cast(now, node, answer);
+        }
+    }
+
+    /// The time limit of the nodes is over.
+    pub fn time_up(&mut self, now: Moment) {
+        self.ballot.close(now);
+    }
+
+    /// Whether [`Self::step`] would say something else than to wait.
+    pub fn is_decided(&self) -> bool {
+        !matches!(self.verdict(), Verdict::Open)
+    }
+
+    /// Decides. After `AskAgain` the next round has begun and counts from `now`.
+    pub fn step(&mut self, now: Moment) -> AcquireStep {
+        match self.verdict() {
+            Verdict::Open => AcquireStep::Wait,
+            Verdict::Granted => self.granted(now),
+            Verdict::Again => {
+                self.number += 1;
+                self.proposal = self.proposal.max(self.seen).next();
+                self.ballot.restart(now);
+                AcquireStep::AskAgain
+            }
+            Verdict::Refused => AcquireStep::GiveUp(self.refusal()),
+        }
+    }
+
+    fn verdict(&self) -> Verdict {
+        let granted = self.ballot.count(|reply| matches!(reply, Reply::Granted));
+        let behind = self
+            .ballot
+            .count(|reply| matches!(reply, Reply::Behind { .. }));
+        let waiting = self.ballot.waiting();
+        let needed = self.quorum.needed();
+        if granted >= needed {
+            Verdict::Granted
+        } else if granted + waiting >= needed {
+            Verdict::Open
+        } else if granted + behind >= needed && self.number < ROUNDS_MAX {
+            Verdict::Again
+        } else if granted + behind + waiting >= needed && self.number < ROUNDS_MAX {
+            Verdict::Open
+        } else if waiting > 0 && !self.is_answered_by_quorum() {
+            // Whether the lock is held or nobody can tell is worth the rest of the time limit.
+            Verdict::Open
+        } else {
+            Verdict::Refused
+        }
+    }
+
+    fn granted(&self, now: Moment) -> AcquireStep {
+        let deadline = Lease::deadline(self.ballot.asked_at(), self.spec.ttl, self.spec.drift);
+        let validity = deadline.since(now);
+        if validity.is_zero() || validity < self.spec.min_validity {
+            return AcquireStep::GiveUp(Refusal::TooLate { validity });
+        }
+        AcquireStep::Acquired(Lease {
+            lock: self.spec.lock.clone(),
+            holder: self.spec.holder.clone(),
+            fence: self.proposal,
+            ttl: self.spec.ttl,
+            deadline,
+            uncertain: false,
+        })
+    }
+
+    fn refusal(&self) -> Refusal {
+        if !self.is_answered_by_quorum() {
+            return Refusal::NoQuorum;
+        }
+        let mut owners = self.ballot.replies().filter_map(|reply| match reply {
+            Reply::Busy {
+                owner, expires_in, ..
+            } => Some((owner, *expires_in)),
+            _ => None,
+        });
+        let first = owners.next();
+        let expires_in = owners
+            .chain(first)
+            .map(|(_, expires_in)| expires_in)
+            .min_by_key(|expires_in| expires_in.unwrap_or(Duration::MAX))
+            .flatten();
+        Refusal::Held {
+            owner: first.map(|(owner, _)| owner.clone()),
+            expires_in,
+        }
+    }
+
+    fn is_answered_by_quorum(&self) -> bool {
+        let answered = self.ballot.count(|reply| {
+            matches!(
+                reply,
+                Reply::Granted | Reply::Busy { .. } | Reply::Behind { .. }
+            )
+        });
+        answered >= self.quorum.needed()
+    }
+}
+
+enum Verdict {
+    Open,
+    Granted,
+    Again,
+    Refused,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::*;
+    use crate::NodeError;
+
+    const SENT: Moment = Moment::from_millis(1000);
+
+    fn round(nodes: usize) -> AcquireRound {
+        let spec = AcquireSpec {
+            lock: LockName::new("l").unwrap(),
+            holder: Holder::new("h", 1).unwrap(),
+            ttl: Ttl::new(Duration::from_millis(1000)).unwrap(),
+            drift: Drift::DEFAULT,
+            min_validity: Duration::ZERO,
+        };
+        let quorum = Quorum::majority_of(NonZeroUsize::new(nodes).unwrap());
+        AcquireRound::new(spec, quorum, Fence::new(100).unwrap(), SENT)
+    }
+
+    fn behind(fence: u64) -> Answer {
+        Ok(Reply::Behind {
+            fence: Fence::new(fence).unwrap(),
+        })
+    }
+
+    fn busy(ms: u64) -> Answer {
+        Ok(Reply::Busy {
+            owner: Owner::Holder(Holder::new("other", 2).unwrap()),
+            expires_in: Some(Duration::from_millis(ms)),
+            fence: Fence::new(50).unwrap(),
+        })
+    }
+
+    fn dead() -> Answer {
+        Err(NodeError::Unreachable {
+            reason: "connection refused".into(),
+        })
+    }
+
+    fn feed(round: &mut AcquireRound, answers: impl IntoIterator<Item = Answer>) -> AcquireStep {
+        let number = round.number();
+        for (node, answer) in answers.into_iter().enumerate() {
+            round.answer(SENT, number, node, answer);
+        }
+        round.step(SENT.plus(Duration::from_millis(8)))
+    }
+
+    #[test]
+    fn the_third_of_five_grants_decides_and_the_deadline_counts_from_sending() {
+        let mut round = round(5);
+        assert_eq!(
+            feed(&mut round, [Ok(Reply::Granted), dead()]),
+            AcquireStep::Wait
+        );
+        let answers = [
+            Ok(Reply::Granted),
+            dead(),
+            Ok(Reply::Granted),
+            Ok(Reply::Granted),
+        ];
+        let AcquireStep::Acquired(lease) = feed(&mut round, answers) else {
+            panic!()
+        };
+        assert_eq!(lease.fence.get(), 100);
+        assert_eq!(lease.deadline, SENT.plus(Duration::from_millis(1000 - 12)));
+    }
+
+    #[test]
+    fn without_a_quorum_nobody_acquires() {
+        for alive in 0..3 {
+            let mut round = round(5);
+            let answers = (0..5).map(|i| {
+                if i < alive {
+                    Ok(Reply::Granted)
+                } else {
+                    dead()
+                }
+            });
+            let step = feed(&mut round, answers);
+            assert_eq!(
+                step,
+                AcquireStep::GiveUp(Refusal::NoQuorum),
+                "{alive} alive"
+            );
+        }
+    }
+
+    #[test]
+    fn a_refusal_by_silence_waits_for_the_limit_to_name_every_node() {
+        let mut round = round(5);
+        assert_eq!(
+            feed(&mut round, [dead(), dead(), dead()]),
+            AcquireStep::Wait
+        );
+        round.time_up(SENT.plus(Duration::from_millis(50)));
+        assert_eq!(feed(&mut round, []), AcquireStep::GiveUp(Refusal::NoQuorum));
+        assert!(round.ballot().votes().iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn busy_nodes_decide_at_once_and_tell_the_earliest_expiry() {
+        let mut round = round(5);
+        let step = feed(&mut round, [busy(300), busy(200), busy(400)]);
+        let AcquireStep::GiveUp(Refusal::Held {
+            owner: Some(owner),
+            expires_in,
+        }) = step
+        else {
+            panic!("{step:?}")
+        };
+        assert_eq!(owner.to_string(), "other");
+        assert_eq!(expires_in, Some(Duration::from_millis(200)));
+    }
+
+    #[test]
+    fn a_fence_in_the_way_is_met_with_a_higher_proposal_and_only_new_answers_count() {
+        let mut round = round(3);
+        let step = feed(&mut round, [Ok(Reply::Granted), behind(500), behind(700)]);
+        assert_eq!(step, AcquireStep::AskAgain);
+        assert_eq!((round.number(), round.proposal().get()), (2, 701));
+        // Late grants of the first round must not be added to those of the second.
+        round.answer(SENT, 1, 1, Ok(Reply::Granted));
+        round.answer(SENT, 1, 2, Ok(Reply::Granted));
+        round.answer(SENT, 2, 0, Ok(Reply::Granted));
+        assert_eq!(round.step(SENT), AcquireStep::Wait);
+        round.answer(SENT, 2, 1, Ok(Reply::Granted));
+        let AcquireStep::Acquired(lease) = round.step(SENT) else {
+            panic!()
+        };
+        assert_eq!(lease.fence.get(), 701);
+    }
+
+    #[test]
+    fn after_two_more_rounds_it_gives_up() {
+        let mut round = round(3);
+        for fence in [500, 900] {
+            let step = feed(&mut round, [behind(fence), behind(fence), behind(fence)]);
+            assert_eq!(step, AcquireStep::AskAgain);
+        }
+        let step = feed(&mut round, [behind(999), behind(999), behind(999)]);
+        assert!(
+            matches!(step, AcquireStep::GiveUp(Refusal::Held { owner: None, .. })),
+            "{step:?}"
+        );
+    }
+
+    #[test]
+    fn the_validity_of_a_second_round_counts_from_the_second_sending() {
+        let mut round = round(1);
+        round.answer(SENT, 1, 0, behind(500));
+        let later = SENT.plus(Duration::from_millis(40));
+        assert_eq!(round.step(later), AcquireStep::AskAgain);
+        round.answer(later, 2, 0, Ok(Reply::Granted));
+        let AcquireStep::Acquired(lease) = round.step(later) else {
+            panic!()
+        };
+        assert_eq!(lease.deadline, later.plus(Duration::from_millis(988)));
+    }
+
+    #[test]
+    fn a_lock_won_too_late_is_not_won() {
+        for (after, wins) in [(987, true), (988, false), (5000, false)] {
+            let mut round = round(1);
+            let now = SENT.plus(Duration::from_millis(after));
+            round.answer(now, 1, 0, Ok(Reply::Granted));
+            let step = round.step(now);
+            assert_eq!(
+                matches!(step, AcquireStep::Acquired(_)),
+                wins,
+                "{after}: {step:?}"
+            );
+        }
+        let mut picky = round(1);
+        picky.spec.min_validity = Duration::from_millis(990);
+        picky.answer(SENT, 1, 0, Ok(Reply::Granted));
+        let too_late = Refusal::TooLate {
+            validity: Duration::from_millis(988),
+        };
+        assert_eq!(picky.step(SENT), AcquireStep::GiveUp(too_late));
+    }
+
+    #[test]
+    fn a_node_is_counted_once() {
+        let mut round = round(3);
+        round.answer(SENT, 1, 0, Ok(Reply::Granted));
+        round.answer(SENT, 1, 0, Ok(Reply::Granted));
+        assert_eq!(round.step(SENT), AcquireStep::Wait);
+    }
+
+    #[test]
+    fn answers_to_other_questions_never_grant() {
+        let clock = crate::WallMicros(1);
+        for odd in [
+            Reply::Extended { clock },
+            Reply::Healed { clock },
+            Reply::Released,
+            Reply::NotHeld { owner: None },
+            Reply::Stranger { record: None },
+        ] {
+            let mut round = round(3);
+            let step = feed(&mut round, [Ok(odd.clone()), Ok(odd.clone()), Ok(odd)]);
+            assert_eq!(step, AcquireStep::GiveUp(Refusal::NoQuorum));
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Ask all nodes to keep the lease, and to take it back where it was lost.
+
+use super::Ballot;
+use crate::{Answer, Drift, Lease, Moment, Quorum, Reply, Tally};
+
+/// One attempt to extend. A failed one changes nothing: the old deadline stands.
+#[derive(Debug, Clone)]
+pub struct ExtendRound {
+    quorum: Quorum,
+    deadline: Moment,
+    ballot: Ballot,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExtendStep {
+    /// Wait for answers, or for the time limit.
+    Wait,
+    /// A quorum keeps it.
+    Extended {
+        /// The new deadline.
+        deadline: Moment,
+    },
+    /// No quorum did.
+    Failed,
+}
+
+impl ExtendRound {
+    /// A round about to be sent at `now`, which must be before the lease's deadline: a lease that
+    /// ran out is lost, whatever the nodes would say.
+    pub fn new(lease: &Lease, quorum: Quorum, drift: Drift, now: Moment) -> Self {
+        let deadline = Lease::deadline(now, lease.ttl, drift);
+        Self {
+            quorum,
+            deadline,
+            ballot: Ballot::new(quorum.nodes(), now),
+        }
+    }
+
+    /// The votes so far.
+    pub fn ballot(&self) -> &Ballot {
+        &self.ballot
+    }
+
+    /// A node answered.
+    pub fn answer(&mut self, now: Moment, node: usize, answer: Answer) {
+        self.ballot.cast(now, node, answer);
+    }
+
+    /// The time limit of the nodes is over.
+    pub fn time_up(&mut self, now: Moment) {
+        self.ballot.close(now);
+    }
+
+    /// Decides.
+    pub fn step(&self) -> ExtendStep {
+        let kept = |reply: &Reply| matches!(reply, Reply::Extended { .. } | Reply::Healed { .. });
+        let yes = self.ballot.count(kept);
+        let no = self.quorum.nodes() - self.ballot.waiting() - yes;
+        match self.quorum.tally(yes, no) {
+            Tally::Pending => ExtendStep::Wait,
+            Tally::Won => ExtendStep::Extended {
+                deadline: self.deadline,
+            },
+            Tally::Lost => ExtendStep::Failed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Fence, Holder, LockName, NodeError, Ttl, WallMicros};
+
+    fn round(nodes: usize) -> ExtendRound {
+        let lease = Lease {
+            lock: LockName::new("l").unwrap(),
+            holder: Holder::new("h", 1).unwrap(),
+            fence: Fence::new(7).unwrap(),
+            ttl: Ttl::new(Duration::from_secs(1)).unwrap(),
+            deadline: Moment::from_millis(500),
+            uncertain: false,
+        };
+        let quorum = Quorum::majority_of(NonZeroUsize::new(nodes).unwrap());
+        ExtendRound::new(&lease, quorum, Drift::DEFAULT, Moment::from_millis(100))
+    }
+
+    const CLOCK: WallMicros = WallMicros(1);
+
+    #[test]
+    fn extended_and_healed_count_together_and_the_deadline_counts_from_sending() {
+        let mut round = round(5);
+        let late = Moment::from_millis(140);
+        round.answer(late, 0, Ok(Reply::Extended { clock: CLOCK }));
+        round.answer(late, 4, Ok(Reply::Healed { clock: CLOCK }));
+        assert_eq!(round.step(), ExtendStep::Wait);
+        round.answer(late, 2, Ok(Reply::Extended { clock: CLOCK }));
+        let deadline = Moment::from_millis(100 + 1000 - 12);
+        assert_eq!(round.step(), ExtendStep::Extended { deadline });
+    }
+
+    #[test]
+    fn nothing_else_counts() {
+        for odd in [
+            Ok(Reply::Granted),
+            Ok(Reply::Superseded {
+                fence: Fence::new(9).unwrap(),
+            }),
+            Ok(Reply::Stranger { record: None }),
+            Ok(Reply::Released),
+            Err(NodeError::Rejected {
+                reason: "READONLY".into(),
+            }),
+        ] {
+            let mut round = round(3);
+            round.answer(Moment::default(), 0, Ok(Reply::Extended { clock: CLOCK }));
+            round.answer(Moment::default(), 1, odd.clone());
+            assert_eq!(round.step(), ExtendStep::Wait);
+            round.answer(Moment::default(), 2, odd);
+            assert_eq!(round.step(), ExtendStep::Failed);
+        }
+    }
+
+    #[test]
+    fn silence_is_a_no() {
+        let mut round = round(3);
+        round.answer(Moment::default(), 0, Ok(Reply::Extended { clock: CLOCK }));
+        round.time_up(Moment::from_millis(150));
+        assert_eq!(round.step(), ExtendStep::Failed);
+    }
+}

@@ -1,0 +1,135 @@
+//! The seam between the driver and the backends: one trait, one verb.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Answer, NodeError, Pass, Request};
+use tokio::sync::watch;
+
+/// A node's name, for people and for the member list: `10.0.0.1:6379/0`. Never holds a password.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(Arc<str>);
+
+impl NodeId {
+    /// A name, as it shall stand in errors, logs and the member list.
+    pub fn new(name: impl AsRef<str>) -> Self {
+        Self(name.as_ref().into())
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One independent voter. A replicated store, such as an etcd cluster, is still one node.
+///
+/// Implementors translate and never decide: no retry, no waiting, no judging of answers. Each
+/// request answers like [`leasehold_core::LockTable`]; one suite checks that for all backends.
+pub trait Node: Send + Sync + 'static {
+    /// Its name. Two nodes of one list never share it.
+    fn id(&self) -> &NodeId;
+
+    /// Hands a request over and returns at once: never blocks, may be called from any thread and
+    /// outside of any async runtime.
+    ///
+    /// * Requests are carried out in the order of the calls, so that a release can never overtake
+    ///   its own acquire.
+    /// * A request is sent at most once. One that cannot be sent within its limit is not sent at
+    ///   all.
+    /// * A request with a pass is sent only on the connection that the pass was given for.
+    /// * The answer goes to [`Ask::reply_to`], once.
+    fn ask(&self, ask: Ask);
+
+    /// Counts the connections to the node. A change means: examine it again before it may vote.
+    fn generation(&self) -> watch::Receiver<u64>;
+}
+
+/// A request on its way to a node.
+pub struct Ask {
+    /// What is asked. Shared by all nodes of a round.
+    pub request: Arc<Request>,
+    /// The identity that is expected; with requests that need one.
+    pub pass: Option<Pass>,
+    /// Where the answer goes.
+    pub reply_to: ReplyTo,
+    /// How long the asker waits. Covers connecting.
+    pub limit: Duration,
+}
+
+/// Whoever waits for answers. Called from a node's own task or thread: must be quick.
+pub trait ReplySink: Send + Sync {
+    /// Node number `node` answered round `round`.
+    fn answer(&self, node: usize, round: u32, answer: Answer);
+
+    /// Whether an answer can still matter. A node may drop a request nobody waits for, if it did
+    /// not send it yet.
+    fn is_wanted(&self) -> bool {
+        true
+    }
+}
+
+/// The way back for one answer. Dropping it answers, too: nobody waits for ever.
+pub struct ReplyTo {
+    sink: Option<Arc<dyn ReplySink>>,
+    node: usize,
+    round: u32,
+}
+
+impl ReplyTo {
+    /// Answers go to `sink`, as those of node number `node` in round `round`.
+    pub fn new(sink: Arc<dyn ReplySink>, node: usize, round: u32) -> Self {
+        Self { sink: Some(sink), node, round }
+    }
+
+    /// Nobody waits; the request is to be carried out all the same.
+    pub fn nobody() -> Self {
+        Self { sink: None, node: 0, round: 0 }
+    }
+
+    /// Hands the answer over.
+    pub fn answer(mut self, answer: Answer) {
+        if let Some(sink) = self.sink.take() {
+            sink.answer(self.node, self.round, answer);
+        }
+    }
+
+    /// Whether an answer can still matter.
+    pub fn is_wanted(&self) -> bool {
+        self.sink.as_ref().is_some_and(|sink| sink.is_wanted())
+    }
+}
+
+impl Drop for ReplyTo {
+    fn drop(&mut self) {
+        if let Some(sink) = self.sink.take() {
+            let reason = "the request was dropped before it was answered".to_owned();
+            sink.answer(self.node, self.round, Err(NodeError::Unreachable { reason }));
+        }
+    }
+}
+
+impl fmt::Debug for ReplyTo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReplyTo(node {}, round {})", self.node, self.round)
+    }
+}
+
+impl fmt::Debug for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} -> {:?}", self.request, self.reply_to)
+    }
+}

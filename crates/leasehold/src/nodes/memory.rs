@@ -1,0 +1,76 @@
+//! The lock table behind a mutex: for one process, and for tests.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use leasehold_core::{Facts, LockTable, NodeError, Reply, Request, Role, ServerFacts};
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::node::{Ask, Node, NodeId};
+
+/// A node that lives and dies with this process.
+#[derive(Debug)]
+pub struct MemoryNode {
+    id: NodeId,
+    run_id: String,
+    clock: Arc<dyn Clock>,
+    table: Mutex<LockTable>,
+    generation: watch::Sender<u64>,
+}
+
+impl MemoryNode {
+    /// An empty node called `id`.
+    pub fn new(id: NodeId, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            id,
+            run_id: format!("{:032x}", crate::chance::nonce()),
+            clock,
+            table: Mutex::default(),
+            generation: watch::Sender::new(1),
+        }
+    }
+}
+
+impl Node for MemoryNode {
+    fn id(&self) -> &NodeId {
+        &self.id
+    }
+
+    fn ask(&self, ask: Ask) {
+        let (now, wall) = (self.clock.now(), self.clock.wall());
+        let identity = ask.pass.as_ref().map(|pass| &*pass.record);
+        // Poisoned only if the table panicked half-way; what it holds can then not be trusted.
+        let Ok(mut table) = self.table.lock() else {
+            let reason = "the lock table panicked earlier".to_owned();
+            return ask.reply_to.answer(Err(NodeError::Rejected { reason }));
+        };
+        let reply = match &*ask.request {
+            Request::Probe => Reply::Facts(Box::new(Facts {
+                generation: 1,
+                clock: wall,
+                record: table.record().map(str::to_owned),
+                server: ServerFacts {
+                    version: format!("memory {}", env!("CARGO_PKG_VERSION")),
+                    run_id: self.run_id.clone(),
+                    role: Role::Primary,
+                    evicts: None,
+                    durable: true,
+                },
+            })),
+            request => table.apply(now, wall, identity, request),
+        };
+        drop(table);
+        ask.reply_to.answer(Ok(reply));
+    }
+
+    fn generation(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+}
+
+impl MemoryNode {
+    /// Forgets everything, as a server without a disk does when it restarts.
+    pub fn forget(&self) {
+        *self.table.lock().unwrap_or_else(PoisonError::into_inner) = LockTable::new();
+    }
+}
