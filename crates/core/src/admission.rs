@@ -64,6 +64,12 @@ pub enum Standing {
         /// What is wrong, and what to do.
         reason: String,
     },
+    /// Never, for this client: it belongs to another cluster. Where one node does, two member lists
+    /// are in use, and nothing may be acquired with this one.
+    Foreign {
+        /// Whose it is.
+        reason: String,
+    },
     /// It did not answer.
     Down(NodeError),
 }
@@ -115,13 +121,7 @@ impl Admission {
     /// A node that nobody asked yet.
     pub fn new(policy: AdmissionPolicy) -> Self {
         let clock = ClockWatch::new(policy.drift);
-        Self {
-            policy,
-            standing: Standing::Unknown,
-            clock,
-            suspended: None,
-            warning: None,
-        }
+        Self { policy, standing: Standing::Unknown, clock, suspended: None, warning: None }
     }
 
     /// What is known of it.
@@ -153,11 +153,7 @@ impl Admission {
         facts: &Facts,
         life: u128,
     ) -> AdmissionStep {
-        self.observe_clock(ClockSample {
-            sent,
-            received,
-            clock: facts.clock,
-        });
+        self.observe_clock(ClockSample { sent, received, clock: facts.clock });
         self.warning = facts.server.evicts.as_ref().map(|policy| {
             format!(
                 "it may evict locks (maxmemory-policy {policy}): \
@@ -183,6 +179,10 @@ impl Admission {
             }
         };
         if let Some(reason) = self.foreign(&record) {
+            self.standing = Standing::Foreign { reason };
+            return AdmissionStep::Settled;
+        }
+        if let Some(reason) = self.disagreement(&record) {
             return self.refuse(reason);
         }
         let expected = Some(Arc::from(text.as_str()));
@@ -203,10 +203,7 @@ impl Admission {
         let until = sample.received.plus(self.policy.quarantine_for(max_ttl));
         self.suspended = Some((until, jump));
         if matches!(self.standing, Standing::Voting(_)) {
-            self.standing = Standing::Waiting {
-                until,
-                cause: Cause::Clock(jump),
-            };
+            self.standing = Standing::Waiting { until, cause: Cause::Clock(jump) };
         }
         Some(jump)
     }
@@ -228,13 +225,18 @@ impl Admission {
 
     /// Why this node belongs to others.
     fn foreign(&self, record: &Record) -> Option<String> {
-        if record.cluster != self.policy.cluster || record.nodes != self.policy.nodes {
-            return Some(format!(
+        let is_ours = record.cluster == self.policy.cluster && record.nodes == self.policy.nodes;
+        (!is_ours).then(|| {
+            format!(
                 "it belongs to cluster {} of {} node(s), you are configured for cluster {} of {}: \
                  give every client the same member list, spelled the same way",
                 record.cluster, record.nodes, self.policy.cluster, self.policy.nodes
-            ));
-        }
+            )
+        })
+    }
+
+    /// Why its cluster is not as this client was told.
+    fn disagreement(&self, record: &Record) -> Option<String> {
         match self.policy.max_ttl {
             Some(ours) if ours != record.max_ttl => Some(format!(
                 "its cluster has max_ttl {:?}, you are configured for {ours:?}: \
@@ -251,10 +253,7 @@ impl Admission {
             // It came back with what it had on disk. Unless each write was there before it was
             // answered, the last ones may be missing.
             return Some(if facts.server.durable {
-                Record {
-                    run_id: facts.server.run_id.clone(),
-                    ..record.clone()
-                }
+                Record { run_id: facts.server.run_id.clone(), ..record.clone() }
             } else {
                 self.new_life(facts, Some(record), life)
             });
@@ -263,10 +262,7 @@ impl Admission {
             RecordState::Admitted | RecordState::Barred => None,
             RecordState::Quarantined if facts.clock < record.born => {
                 // The clock went back: how long it waited is unknown, so it waits again.
-                Some(Record {
-                    born: facts.clock,
-                    ..record.clone()
-                })
+                Some(Record { born: facts.clock, ..record.clone() })
             }
             RecordState::Quarantined => self.is_served(record, facts).then(|| Record {
                 state: RecordState::Admitted,
@@ -282,9 +278,7 @@ impl Admission {
 
     fn left_of_quarantine(&self, record: &Record, facts: &Facts) -> Duration {
         let served = Duration::from_micros(facts.clock.0.saturating_sub(record.born.0));
-        self.policy
-            .quarantine_for(record.max_ttl)
-            .saturating_sub(served)
+        self.policy.quarantine_for(record.max_ttl).saturating_sub(served)
     }
 
     /// The record of a node that remembers nothing, or not enough.
@@ -313,14 +307,12 @@ impl Admission {
                 until: now.plus(self.left_of_quarantine(record, facts)),
                 cause: Cause::Forgot,
             },
-            (RecordState::Barred, _) => Standing::Waiting {
-                until: now.plus(Duration::from_secs(1)),
-                cause: Cause::Barred,
-            },
-            (RecordState::Admitted, Some((until, jump))) if now < until => Standing::Waiting {
-                until,
-                cause: Cause::Clock(jump),
-            },
+            (RecordState::Barred, _) => {
+                Standing::Waiting { until: now.plus(Duration::from_secs(1)), cause: Cause::Barred }
+            }
+            (RecordState::Admitted, Some((until, jump))) if now < until => {
+                Standing::Waiting { until, cause: Cause::Clock(jump) }
+            }
             (RecordState::Admitted, _) => {
                 self.suspended = None;
                 Standing::Voting(Pass {
@@ -354,16 +346,10 @@ impl Standing {
             Self::Voting(_) => return None,
             Self::Down(error) => return Some(error.clone()),
             Self::Unknown => "not connected yet".to_owned(),
-            Self::Refused { reason } => reason.clone(),
-            Self::Waiting {
-                cause: Cause::Barred,
-                ..
-            } => Cause::Barred.to_string(),
+            Self::Refused { reason } | Self::Foreign { reason } => reason.clone(),
+            Self::Waiting { cause: Cause::Barred, .. } => Cause::Barred.to_string(),
             Self::Waiting { until, cause } => {
-                format!(
-                    "{cause}: it does not vote for another {:.1?}",
-                    until.since(now)
-                )
+                format!("{cause}: it does not vote for another {:.1?}", until.since(now))
             }
         };
         Some(NodeError::NotVoting { reason })
@@ -458,11 +444,7 @@ mod tests {
                 examine(&mut admission, &facts(clock, Some(&record))),
                 AdmissionStep::Settled
             );
-            let Standing::Waiting {
-                until,
-                cause: Cause::Forgot,
-            } = admission.standing()
-            else {
+            let Standing::Waiting { until, cause: Cause::Forgot } = admission.standing() else {
                 panic!("{:?}", admission.standing());
             };
             assert_eq!(*until, Moment::from_nanos(served * 1000));
@@ -479,10 +461,7 @@ mod tests {
     fn a_quorum_of_one_is_admitted_at_once_above_its_clock() {
         let mut admission = Admission::new(policy(1));
         let record = replaced(examine(&mut admission, &facts(77, None)));
-        assert_eq!(
-            (record.state, record.floor.get()),
-            (RecordState::Admitted, 77)
-        );
+        assert_eq!((record.state, record.floor.get()), (RecordState::Admitted, 77));
     }
 
     #[test]
@@ -499,88 +478,47 @@ mod tests {
 
         after.server.durable = true;
         let record = replaced(examine(&mut admission, &after));
-        assert_eq!(
-            record,
-            Record {
-                run_id: "run2".into(),
-                ..old
-            }
-        );
+        assert_eq!(record, Record { run_id: "run2".into(), ..old });
     }
 
     #[test]
     fn a_clock_that_went_back_makes_the_quarantine_start_again() {
         let policy = policy(3);
         let mut admission = Admission::new(policy.clone());
-        let record = Record {
-            state: RecordState::Quarantined,
-            born: WallMicros(900),
-            ..admitted(&policy)
-        };
+        let record =
+            Record { state: RecordState::Quarantined, born: WallMicros(900), ..admitted(&policy) };
         let again = replaced(examine(&mut admission, &facts(800, Some(&record))));
-        assert_eq!(
-            (again.state, again.born),
-            (RecordState::Quarantined, WallMicros(800))
-        );
+        assert_eq!((again.state, again.born), (RecordState::Quarantined, WallMicros(800)));
     }
 
     #[test]
     fn another_member_list_is_refused_by_name() {
         let ours = policy(3);
         for record in [
-            Record {
-                cluster: Fingerprint::of_members(["a"]),
-                ..admitted(&ours)
-            },
-            Record {
-                nodes: 5,
-                ..admitted(&ours)
-            },
+            Record { cluster: Fingerprint::of_members(["a"]), ..admitted(&ours) },
+            Record { nodes: 5, ..admitted(&ours) },
         ] {
             let mut admission = Admission::new(ours.clone());
-            assert_eq!(
-                examine(&mut admission, &facts(9, Some(&record))),
-                AdmissionStep::Settled
-            );
-            let objection = admission
-                .standing()
-                .objection(Moment::default())
-                .unwrap()
-                .to_string();
+            assert_eq!(examine(&mut admission, &facts(9, Some(&record))), AdmissionStep::Settled);
+            let objection = admission.standing().objection(Moment::default()).unwrap().to_string();
             assert!(objection.contains("belongs to cluster"), "{objection}");
-            assert!(
-                objection.contains(&format!("of {} node(s)", record.nodes)),
-                "{objection}"
-            );
+            assert!(objection.contains(&format!("of {} node(s)", record.nodes)), "{objection}");
         }
     }
 
     #[test]
     fn max_ttl_belongs_to_the_cluster() {
         let mut ours = policy(3);
-        let record = Record {
-            max_ttl: Duration::from_secs(300),
-            ..admitted(&ours)
-        };
+        let record = Record { max_ttl: Duration::from_secs(300), ..admitted(&ours) };
         let mut adopting = Admission::new(ours.clone());
         examine(&mut adopting, &facts(9, Some(&record)));
-        assert_eq!(
-            adopting.standing().pass().unwrap().max_ttl,
-            Duration::from_secs(300)
-        );
+        assert_eq!(adopting.standing().pass().unwrap().max_ttl, Duration::from_secs(300));
 
         ours.max_ttl = Some(Duration::from_secs(30));
         let mut insisting = Admission::new(ours);
         examine(&mut insisting, &facts(9, Some(&record)));
-        let objection = insisting
-            .standing()
-            .objection(Moment::default())
-            .unwrap()
-            .to_string();
-        assert!(
-            objection.contains("max_ttl 300s, you are configured for 30s"),
-            "{objection}"
-        );
+        let objection = insisting.standing().objection(Moment::default()).unwrap().to_string();
+        assert!(objection.contains("max_ttl 300s, you are configured for 30s"), "{objection}");
     }
 
     #[test]
@@ -592,18 +530,12 @@ mod tests {
         shard.server.role = Role::ClusterMember;
         let mut garbage = facts(9, None);
         garbage.record = Some("hello".into());
-        for (facts, word) in [
-            (replica, "replica"),
-            (shard, "cluster mode"),
-            (garbage, "not one of ours"),
-        ] {
+        for (facts, word) in
+            [(replica, "replica"), (shard, "cluster mode"), (garbage, "not one of ours")]
+        {
             let mut admission = Admission::new(policy.clone());
             assert_eq!(examine(&mut admission, &facts), AdmissionStep::Settled);
-            let objection = admission
-                .standing()
-                .objection(Moment::default())
-                .unwrap()
-                .to_string();
+            let objection = admission.standing().objection(Moment::default()).unwrap().to_string();
             assert!(objection.contains(word), "{objection}");
         }
     }
@@ -633,20 +565,13 @@ mod tests {
         admission.examine(at(100), at(100), &shows(5_000), 0);
         assert!(admission.standing().pass().is_some());
         admission.examine(at(101), at(101), &shows(5_001 + 3_600), 0);
-        let Standing::Waiting {
-            until,
-            cause: Cause::Clock(jump),
-        } = admission.standing()
-        else {
+        let Standing::Waiting { until, cause: Cause::Clock(jump) } = admission.standing() else {
             panic!("{:?}", admission.standing());
         };
         assert_eq!(*until, at(101).plus(Duration::from_millis(32_302)));
         assert!((jump.micros - 3_600_000_000).abs() < 20_000, "{jump:?}");
         admission.examine(at(120), at(120), &shows(5_020 + 3_600), 0);
-        assert!(
-            admission.standing().pass().is_none(),
-            "still sitting it out"
-        );
+        assert!(admission.standing().pass().is_none(), "still sitting it out");
         admission.examine(at(134), at(134), &shows(5_034 + 3_600), 0);
         assert!(admission.standing().pass().is_some());
     }

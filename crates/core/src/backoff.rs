@@ -31,10 +31,7 @@ impl RetryPolicy {
     };
 
     /// One attempt, no waiting.
-    pub const ONCE: Self = Self {
-        attempts: Some(1),
-        ..Self::DEFAULT
-    };
+    pub const ONCE: Self = Self { attempts: Some(1), ..Self::DEFAULT };
 }
 
 impl Default for RetryPolicy {
@@ -53,10 +50,7 @@ pub struct Backoff {
 impl Backoff {
     /// Before the first attempt.
     pub fn new(policy: RetryPolicy) -> Self {
-        Self {
-            policy,
-            refusals: 0,
-        }
+        Self { policy, refusals: 0 }
     }
 
     /// How long to wait after one more refusal, or `None` if that was the last attempt.
@@ -65,19 +59,11 @@ impl Backoff {
     /// when the present holder would expire: waiting longer than that helps nobody.
     pub fn after_refusal(&mut self, jitter: u32, expires_in: Option<Duration>) -> Option<Duration> {
         self.refusals = self.refusals.saturating_add(1);
-        if self
-            .policy
-            .attempts
-            .is_some_and(|attempts| self.refusals >= attempts)
-        {
+        if self.policy.attempts.is_some_and(|attempts| self.refusals >= attempts) {
             return None;
         }
         let doubled = 1u32.checked_shl(self.refusals - 1).unwrap_or(u32::MAX);
-        let step = self
-            .policy
-            .first
-            .saturating_mul(doubled)
-            .min(self.policy.longest);
+        let step = self.policy.first.saturating_mul(doubled).min(self.policy.longest);
         let delay = step / 2 + (step / 2).mul_f64(f64::from(jitter) / f64::from(u32::MAX));
         Some(match expires_in {
             // A node keeps an owner for at least its Ttl, so a moment later it is surely free.
@@ -93,9 +79,7 @@ mod tests {
 
     fn delays(policy: RetryPolicy, jitter: u32, times: usize) -> Vec<Option<u128>> {
         let mut backoff = Backoff::new(policy);
-        (0..times)
-            .map(|_| backoff.after_refusal(jitter, None).map(|d| d.as_millis()))
-            .collect()
+        (0..times).map(|_| backoff.after_refusal(jitter, None).map(|d| d.as_millis())).collect()
     }
 
     #[test]
@@ -117,9 +101,7 @@ mod tests {
     #[test]
     fn nobody_sleeps_past_the_expiry_of_the_holder() {
         let mut backoff = Backoff::new(RetryPolicy::FIVE_ATTEMPTS);
-        let delay = backoff
-            .after_refusal(u32::MAX, Some(Duration::from_millis(7)))
-            .unwrap();
+        let delay = backoff.after_refusal(u32::MAX, Some(Duration::from_millis(7))).unwrap();
         assert_eq!(delay, Duration::from_millis(8));
     }
 }

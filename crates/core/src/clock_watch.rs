@@ -47,10 +47,7 @@ struct Bounds {
 impl ClockWatch {
     /// Watches a clock that may drift by `drift` without anybody minding.
     pub fn new(drift: Drift) -> Self {
-        Self {
-            drift,
-            bounds: None,
-        }
+        Self { drift, bounds: None }
     }
 
     /// Takes a reading. Upon a jump, later readings are judged from the new time.
@@ -68,45 +65,27 @@ impl ClockWatch {
             self.bounds = Some(known);
             return None;
         }
-        let slack = self
-            .drift
-            .allowance(sample.received.since(known.at))
-            .as_micros() as i64;
+        let slack = self.drift.allowance(sample.received.since(known.at)).as_micros() as i64;
         if fresh.low > known.high + slack {
-            return Some(ClockJump {
-                micros: fresh.low - known.high,
-            });
+            return Some(ClockJump { micros: fresh.low - known.high });
         }
         if fresh.high < known.low - slack {
-            return Some(ClockJump {
-                micros: fresh.high - known.low,
-            });
+            return Some(ClockJump { micros: fresh.high - known.low });
         }
         // What both readings allow is sharper than either. The fixed part of the allowance is
         // granted once per comparison and must not add up, so only the share of time widens.
-        let share = Drift {
-            fixed: Duration::ZERO,
-            ..self.drift
-        };
+        let share = Drift { fixed: Duration::ZERO, ..self.drift };
         let widen = share.allowance(sample.received.since(known.at)).as_micros() as i64 + 1;
-        let (low, high) = (
-            fresh.low.max(known.low - widen),
-            fresh.high.min(known.high + widen),
-        );
+        let (low, high) = (fresh.low.max(known.low - widen), fresh.high.min(known.high + widen));
         if low <= high {
-            self.bounds = Some(Bounds {
-                low,
-                high,
-                at: fresh.at,
-            });
+            self.bounds = Some(Bounds { low, high, at: fresh.at });
         }
         None
     }
 
     /// Node clock minus ours in microseconds: the middle of what is known.
     pub fn offset_micros(&self) -> Option<i64> {
-        self.bounds
-            .map(|bounds| bounds.low + (bounds.high - bounds.low) / 2)
+        self.bounds.map(|bounds| bounds.low + (bounds.high - bounds.low) / 2)
     }
 }
 
@@ -141,10 +120,7 @@ mod tests {
         let mut watch = ClockWatch::new(Drift::DEFAULT);
         for i in 0..1000 {
             let trip = [0, 1, 400, 3, 2000][i % 5];
-            assert_eq!(
-                watch.observe(sample(10_000 + i as u64 * 3000, trip, 5_000_000)),
-                None
-            );
+            assert_eq!(watch.observe(sample(10_000 + i as u64 * 3000, trip, 5_000_000)), None);
         }
         assert!((watch.offset_micros().unwrap() - 5_000_000_000).abs() < 2_000);
     }
@@ -154,11 +130,7 @@ mod tests {
         let mut watch = ClockWatch::new(Drift::DEFAULT);
         for i in 0..1000u64 {
             let drifted = (i as i64) * 9; // 9 ms a second: 0.9 %
-            assert_eq!(
-                watch.observe(sample(10_000 + i * 1000, 1, drifted)),
-                None,
-                "{i}"
-            );
+            assert_eq!(watch.observe(sample(10_000 + i * 1000, 1, drifted)), None, "{i}");
         }
     }
 
@@ -168,16 +140,10 @@ mod tests {
             let mut watch = ClockWatch::new(Drift::DEFAULT);
             assert_eq!(watch.observe(sample(1_000_000, 1, 7)), None);
             assert_eq!(watch.observe(sample(1_001_000, 1, 7)), None);
-            let seen = watch
-                .observe(sample(1_002_000, 1, 7 + jump))
-                .expect("a jump");
+            let seen = watch.observe(sample(1_002_000, 1, 7 + jump)).expect("a jump");
             assert_eq!(seen.micros.signum(), jump.signum());
             assert!((seen.micros - jump * 1000).abs() < 5_000, "{seen:?}");
-            assert_eq!(
-                watch.observe(sample(1_003_000, 1, 7 + jump)),
-                None,
-                "judged anew"
-            );
+            assert_eq!(watch.observe(sample(1_003_000, 1, 7 + jump)), None, "judged anew");
         }
     }
 

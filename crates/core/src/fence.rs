@@ -22,11 +22,7 @@ impl Fence {
 
     /// A fence, if the number is below 2^53.
     pub const fn new(number: u64) -> Option<Self> {
-        if number <= Self::MAX.0 {
-            Some(Self(number))
-        } else {
-            None
-        }
+        if number <= Self::MAX.0 { Some(Self(number)) } else { None }
     }
 
     /// The number.
@@ -81,9 +77,6 @@ mod tests {
         assert_eq!(Fence::proposal(WallMicros(10), seen).get(), 5_001);
         assert_eq!(Fence::proposal(WallMicros(9_000), seen).get(), 9_000);
         let wild = Fence::proposal(WallMicros(u64::MAX), seen);
-        assert!(
-            wild > seen && wild.next() > wild,
-            "a wild clock leaves room above it"
-        );
+        assert!(wild > seen && wild.next() > wild, "a wild clock leaves room above it");
     }
 }

@@ -102,10 +102,7 @@ impl fmt::Display for HolderError {
                 )
             }
             Self::NotPrintable { character } => {
-                write!(
-                    f,
-                    "a holder's label is printable ASCII, this one has {character:?}"
-                )
+                write!(f, "a holder's label is printable ASCII, this one has {character:?}")
             }
             Self::NoNonce => f.write_str("not a holder: it does not end in `:` and 32 hex digits"),
         }
@@ -121,10 +118,7 @@ mod tests {
     #[test]
     fn a_holder_reads_back_as_written() {
         let holder = Holder::new("ana@db1:4711", 0xfeed).unwrap();
-        assert_eq!(
-            holder.as_str(),
-            "ana@db1:4711:0000000000000000000000000000feed"
-        );
+        assert_eq!(holder.as_str(), "ana@db1:4711:0000000000000000000000000000feed");
         assert_eq!(holder.label(), "ana@db1:4711");
         assert_eq!(Holder::parse(holder.as_str()), Ok(holder));
     }
@@ -145,14 +139,8 @@ mod tests {
     #[test]
     fn labels_are_printable_and_short() {
         assert_eq!(Holder::new("", 1), Err(HolderError::Empty));
-        assert_eq!(
-            Holder::new(&"x".repeat(201), 1),
-            Err(HolderError::TooLong { bytes: 201 })
-        );
-        assert_eq!(
-            Holder::new("é", 1),
-            Err(HolderError::NotPrintable { character: 'é' })
-        );
+        assert_eq!(Holder::new(&"x".repeat(201), 1), Err(HolderError::TooLong { bytes: 201 }));
+        assert_eq!(Holder::new("é", 1), Err(HolderError::NotPrintable { character: 'é' }));
         assert!(Holder::new("a\nb", 1).is_err());
     }
 }

@@ -47,13 +47,7 @@ impl Keeper {
     pub fn new(lease: Lease, now: Moment, extends: bool, max_hold: Option<Duration>) -> Self {
         let next_extend = now.plus(Self::extend_every(&lease));
         let max_hold = max_hold.map(|limit| (now.plus(limit), limit));
-        Self {
-            lease,
-            extends,
-            max_hold,
-            next_extend,
-            last_failure: None,
-        }
+        Self { lease, extends, max_hold, next_extend, last_failure: None }
     }
 
     /// A third of the Ttl: two whole extensions may fail before the deadline is near.
@@ -74,9 +68,7 @@ impl Keeper {
             return KeeperStep::Lost(LossReason::MaxHold { limit });
         }
         if now >= self.lease.deadline {
-            return KeeperStep::Lost(LossReason::Expired {
-                last: self.last_failure.clone(),
-            });
+            return KeeperStep::Lost(LossReason::Expired { last: self.last_failure.clone() });
         }
         if self.extends && now >= self.next_extend {
             return KeeperStep::Extend;
@@ -120,10 +112,7 @@ impl fmt::Display for LossReason {
         match self {
             Self::Expired { last: None } => f.write_str("its deadline passed"),
             Self::Expired { last: Some(last) } => {
-                write!(
-                    f,
-                    "its deadline passed and it could not be extended: {last}"
-                )
+                write!(f, "its deadline passed and it could not be extended: {last}")
             }
             Self::MaxHold { limit } => write!(f, "it was held for max_hold, {limit:?}"),
         }
@@ -149,10 +138,7 @@ mod tests {
             deadline: Lease::deadline(
                 ms(0),
                 ttl,
-                Drift {
-                    parts_per_million: 0,
-                    fixed: Duration::ZERO,
-                },
+                Drift { parts_per_million: 0, fixed: Duration::ZERO },
             ),
             uncertain: false,
         }
@@ -204,10 +190,7 @@ mod tests {
         let mut keeper = Keeper::new(lease(), ms(0), true, Some(limit));
         keeper.extended(ms(1000), ms(4000));
         assert_eq!(keeper.step(ms(1400)), KeeperStep::WaitUntil(ms(1500)));
-        assert_eq!(
-            keeper.step(ms(1500)),
-            KeeperStep::Lost(LossReason::MaxHold { limit })
-        );
+        assert_eq!(keeper.step(ms(1500)), KeeperStep::Lost(LossReason::MaxHold { limit }));
     }
 
     #[test]

@@ -53,13 +53,9 @@ impl Lease {
         if now >= self.deadline {
             LeaseState::Lost
         } else if self.uncertain {
-            LeaseState::Uncertain {
-                until: self.deadline,
-            }
+            LeaseState::Uncertain { until: self.deadline }
         } else {
-            LeaseState::Held {
-                until: self.deadline,
-            }
+            LeaseState::Held { until: self.deadline }
         }
     }
 
@@ -83,13 +79,7 @@ mod tests {
     #[test]
     fn a_drift_larger_than_the_ttl_leaves_nothing_and_does_not_wrap() {
         let ttl = Ttl::new(Duration::from_millis(100)).unwrap();
-        let wild = Drift {
-            parts_per_million: 0,
-            fixed: Duration::from_secs(5),
-        };
-        assert_eq!(
-            Lease::deadline(Moment::from_millis(5), ttl, wild),
-            Moment::from_millis(5)
-        );
+        let wild = Drift { parts_per_million: 0, fixed: Duration::from_secs(5) };
+        assert_eq!(Lease::deadline(Moment::from_millis(5), ttl, wild), Moment::from_millis(5));
     }
 }

@@ -46,33 +46,23 @@ impl LockTable {
         request: &Request,
     ) -> Reply {
         if request.needs_identity() && (identity.is_none() || identity != self.record.as_deref()) {
-            return Reply::Stranger {
-                record: self.record.clone(),
-            };
+            return Reply::Stranger { record: self.record.clone() };
         }
         if let Some(lock) = request.lock() {
             self.expire(now, lock);
         }
         match request {
-            Request::Acquire {
-                lock,
-                holder,
-                proposal,
-                ttl,
-            } => self.acquire(now, lock, holder, *proposal, *ttl),
-            Request::Extend {
-                lock,
-                holder,
-                token,
-                ttl,
-            } => self.extend(now, clock, lock, holder, *token, *ttl),
+            Request::Acquire { lock, holder, proposal, ttl } => {
+                self.acquire(now, lock, holder, *proposal, *ttl)
+            }
+            Request::Extend { lock, holder, token, ttl } => {
+                self.extend(now, clock, lock, holder, *token, *ttl)
+            }
             Request::Release { lock, holder } => self.release(lock, holder),
             Request::ForceRelease { lock, fence } => self.force_release(lock, *fence),
             Request::Inspect { lock } => Reply::Seen(self.sighting(now, lock)),
             Request::List { prefix } => self.list(now, prefix),
-            Request::Probe => Reply::Stranger {
-                record: self.record.clone(),
-            },
+            Request::Probe => Reply::Stranger { record: self.record.clone() },
             Request::ReplaceRecord { expected, record } => {
                 self.replace_record(expected.as_deref(), record)
             }
@@ -136,9 +126,7 @@ impl LockTable {
                 Reply::Released
             }
             other => Reply::NotHeld {
-                owner: other
-                    .as_ref()
-                    .map(|(owner, _)| Owner::Holder(owner.clone())),
+                owner: other.as_ref().map(|(owner, _)| Owner::Holder(owner.clone())),
             },
         }
     }
@@ -182,9 +170,7 @@ impl LockTable {
             let is_owned = entry.owner.as_ref().is_some_and(|(_, until)| *until > now);
             is_owned || entry.fence.is_some_and(|fence| fence >= below)
         });
-        Reply::Forgot {
-            fences: (before - self.locks.len()) as u64,
-        }
+        Reply::Forgot { fences: (before - self.locks.len()) as u64 }
     }
 
     fn expire(&mut self, now: Moment, lock: &LockName) {
@@ -196,10 +182,7 @@ impl LockTable {
     }
 
     fn fence(&self, lock: &LockName) -> Fence {
-        self.locks
-            .get(lock)
-            .and_then(|entry| entry.fence)
-            .unwrap_or(self.floor)
+        self.locks.get(lock).and_then(|entry| entry.fence).unwrap_or(self.floor)
     }
 
     fn busy(&self, now: Moment, lock: &LockName, asker: &Holder) -> Option<Reply> {
@@ -252,17 +235,12 @@ mod tests {
         .to_string();
         let mut table = LockTable::new();
         table.replace_record(None, &record);
-        Bench {
-            table,
-            record,
-            lock: LockName::new("l").unwrap(),
-        }
+        Bench { table, record, lock: LockName::new("l").unwrap() }
     }
 
     impl Bench {
         fn at(&mut self, ms: u64, request: &Request) -> Reply {
-            self.table
-                .apply(Moment::from_millis(ms), CLOCK, Some(&self.record), request)
+            self.table.apply(Moment::from_millis(ms), CLOCK, Some(&self.record), request)
         }
         fn acquire(&self, holder: u128, proposal: u64) -> Request {
             Request::Acquire {
@@ -281,10 +259,7 @@ mod tests {
             }
         }
         fn release(&self, holder: u128) -> Request {
-            Request::Release {
-                lock: self.lock.clone(),
-                holder: who(holder),
-            }
+            Request::Release { lock: self.lock.clone(), holder: who(holder) }
         }
     }
 
@@ -293,9 +268,7 @@ mod tests {
     }
 
     fn behind(fence: u64) -> Reply {
-        Reply::Behind {
-            fence: Fence::new(fence).unwrap(),
-        }
+        Reply::Behind { fence: Fence::new(fence).unwrap() }
     }
 
     #[test]
@@ -305,16 +278,8 @@ mod tests {
         assert_eq!(node.at(0, &node.release(1)), Reply::Released);
         assert_eq!(node.at(0, &node.acquire(2, 5)), behind(5));
         assert_eq!(node.at(0, &node.acquire(2, 6)), Reply::Granted);
-        assert_eq!(
-            node.at(0, &node.acquire(2, 6)),
-            behind(6),
-            "not even to its own owner"
-        );
-        assert_eq!(
-            node.at(0, &node.acquire(2, 7)),
-            Reply::Granted,
-            "a second round goes higher"
-        );
+        assert_eq!(node.at(0, &node.acquire(2, 6)), behind(6), "not even to its own owner");
+        assert_eq!(node.at(0, &node.acquire(2, 7)), Reply::Granted, "a second round goes higher");
     }
 
     #[test]
@@ -322,9 +287,7 @@ mod tests {
         let mut node = bench(10);
         assert_eq!(node.at(0, &node.acquire(1, 10)), behind(10));
         let token = node.extend(1, 9);
-        let superseded = Reply::Superseded {
-            fence: Fence::new(10).unwrap(),
-        };
+        let superseded = Reply::Superseded { fence: Fence::new(10).unwrap() };
         assert_eq!(node.at(0, &token), superseded);
         assert_eq!(node.at(0, &node.acquire(1, 11)), Reply::Granted);
     }
@@ -334,10 +297,7 @@ mod tests {
         let mut node = bench(0);
         node.at(0, &node.acquire(1, 5));
         let before = node.table.clone();
-        assert!(matches!(
-            node.at(1, &node.acquire(2, 9)),
-            Reply::Busy { .. }
-        ));
+        assert!(matches!(node.at(1, &node.acquire(2, 9)), Reply::Busy { .. }));
         assert!(matches!(node.at(1, &node.extend(2, 9)), Reply::Busy { .. }));
         assert_eq!(node.at(1, &node.acquire(1, 4)), behind(5));
         assert_eq!(node.table, before);
@@ -352,12 +312,7 @@ mod tests {
         for identity in [None, Some("someone else")] {
             let now = Moment::from_millis(1);
             let answer = node.table.apply(now, CLOCK, identity, &acquire);
-            assert_eq!(
-                answer,
-                Reply::Stranger {
-                    record: Some(node.record.clone())
-                }
-            );
+            assert_eq!(answer, Reply::Stranger { record: Some(node.record.clone()) });
             let answer = node.table.apply(now, CLOCK, identity, &extend);
             assert!(matches!(answer, Reply::Stranger { .. }));
             assert_eq!(node.table, before);
@@ -370,39 +325,22 @@ mod tests {
     fn expiry_frees_the_lock_and_keeps_the_fence() {
         let mut node = bench(0);
         node.at(0, &node.acquire(1, 5));
-        assert!(matches!(
-            node.at(99, &node.acquire(2, 6)),
-            Reply::Busy { .. }
-        ));
+        assert!(matches!(node.at(99, &node.acquire(2, 6)), Reply::Busy { .. }));
         assert_eq!(node.at(100, &node.acquire(2, 5)), behind(5));
         assert_eq!(node.at(100, &node.acquire(2, 6)), Reply::Granted);
-        let late = Reply::NotHeld {
-            owner: Some(Owner::Holder(who(2))),
-        };
-        assert_eq!(
-            node.at(100, &node.release(1)),
-            late,
-            "nobody releases another's lock"
-        );
+        let late = Reply::NotHeld { owner: Some(Owner::Holder(who(2))) };
+        assert_eq!(node.at(100, &node.release(1)), late, "nobody releases another's lock");
     }
 
     #[test]
     fn extend_heals_a_free_node_and_yields_to_a_later_fence() {
         let mut node = bench(0);
-        assert_eq!(
-            node.at(0, &node.extend(1, 5)),
-            Reply::Healed { clock: CLOCK }
-        );
-        assert_eq!(
-            node.at(50, &node.extend(1, 5)),
-            Reply::Extended { clock: CLOCK }
-        );
+        assert_eq!(node.at(0, &node.extend(1, 5)), Reply::Healed { clock: CLOCK });
+        assert_eq!(node.at(50, &node.extend(1, 5)), Reply::Extended { clock: CLOCK });
         assert_eq!(node.at(149, &node.release(1)), Reply::Released);
         node.at(149, &node.acquire(2, 6));
         node.at(149, &node.release(2));
-        let superseded = Reply::Superseded {
-            fence: Fence::new(6).unwrap(),
-        };
+        let superseded = Reply::Superseded { fence: Fence::new(6).unwrap() };
         assert_eq!(node.at(149, &node.extend(1, 5)), superseded);
     }
 
@@ -416,41 +354,23 @@ mod tests {
         };
         assert!(matches!(node.at(0, &force(4)), Reply::Superseded { .. }));
         assert_eq!(node.at(0, &force(5)), Reply::Released);
-        assert!(matches!(
-            node.at(0, &node.extend(1, 5)),
-            Reply::Superseded { .. }
-        ));
+        assert!(matches!(node.at(0, &node.extend(1, 5)), Reply::Superseded { .. }));
     }
 
     #[test]
     fn idle_fences_go_only_below_the_floor_and_never_while_owned() {
         let mut node = bench(0);
         node.at(0, &node.acquire(1, 5));
-        let forget = Request::ForgetIdle {
-            below: Fence::new(100).unwrap(),
-        };
-        assert_eq!(
-            node.at(0, &forget),
-            Reply::Forgot { fences: 0 },
-            "the floor is not raised"
-        );
+        let forget = Request::ForgetIdle { below: Fence::new(100).unwrap() };
+        assert_eq!(node.at(0, &forget), Reply::Forgot { fences: 0 }, "the floor is not raised");
         let mut raised = Record::parse(&node.record).unwrap();
         raised.floor = Fence::new(100).unwrap();
         let raised = raised.to_string();
-        node.table
-            .replace_record(Some(&node.record.clone()), &raised);
+        node.table.replace_record(Some(&node.record.clone()), &raised);
         node.record = raised;
-        assert_eq!(
-            node.at(0, &forget),
-            Reply::Forgot { fences: 0 },
-            "it is owned"
-        );
+        assert_eq!(node.at(0, &forget), Reply::Forgot { fences: 0 }, "it is owned");
         node.at(0, &node.release(1));
         assert_eq!(node.at(0, &forget), Reply::Forgot { fences: 1 });
-        assert_eq!(
-            node.at(0, &node.acquire(2, 6)),
-            behind(100),
-            "forgotten, yet not lowered"
-        );
+        assert_eq!(node.at(0, &node.acquire(2, 6)), behind(100), "forgotten, yet not lowered");
     }
 }

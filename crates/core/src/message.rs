@@ -283,14 +283,9 @@ impl Request {
 impl Owner {
     /// Reads what stands at a lock's key.
     pub fn from_value(value: &[u8]) -> Self {
-        match std::str::from_utf8(value)
-            .ok()
-            .and_then(|text| Holder::parse(text).ok())
-        {
+        match std::str::from_utf8(value).ok().and_then(|text| Holder::parse(text).ok()) {
             Some(holder) => Self::Holder(holder),
-            None => Self::OtherLibrary {
-                value: value.escape_ascii().to_string(),
-            },
+            None => Self::OtherLibrary { value: value.escape_ascii().to_string() },
         }
     }
 
@@ -314,18 +309,10 @@ impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Granted => f.write_str("ok"),
-            Self::Busy {
-                owner,
-                expires_in: Some(left),
-                ..
-            } => {
+            Self::Busy { owner, expires_in: Some(left), .. } => {
                 write!(f, "held by {owner}, {left:.1?} left")
             }
-            Self::Busy {
-                owner,
-                expires_in: None,
-                ..
-            } => write!(f, "held by {owner}, no TTL"),
+            Self::Busy { owner, expires_in: None, .. } => write!(f, "held by {owner}, no TTL"),
             Self::Behind { fence } => write!(f, "fence is at {fence} already"),
             Self::Extended { .. } => f.write_str("extended"),
             Self::Healed { .. } => f.write_str("healed"),

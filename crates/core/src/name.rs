@@ -70,10 +70,7 @@ impl fmt::Display for NameError {
         match self {
             Self::Empty => f.write_str("a lock name must not be empty"),
             Self::TooLong { bytes } => {
-                write!(
-                    f,
-                    "a lock name has at most {NAME_BYTES_MAX} bytes, this one has {bytes}"
-                )
+                write!(f, "a lock name has at most {NAME_BYTES_MAX} bytes, this one has {bytes}")
             }
             Self::ControlCharacter { character, at } => write!(
                 f,
@@ -92,13 +89,7 @@ mod tests {
 
     #[test]
     fn a_name_keeps_its_bytes() {
-        for good in [
-            "a",
-            "invoice/42",
-            "émile ☂",
-            " leading and trailing ",
-            "-dash",
-        ] {
+        for good in ["a", "invoice/42", "émile ☂", " leading and trailing ", "-dash"] {
             assert_eq!(LockName::new(good).unwrap().as_str(), good);
         }
         assert!(LockName::new("x".repeat(NAME_BYTES_MAX)).is_ok());
@@ -107,22 +98,10 @@ mod tests {
     #[test]
     fn a_bad_name_says_what_is_wrong_with_it() {
         assert_eq!(LockName::new(""), Err(NameError::Empty));
-        assert_eq!(
-            LockName::new("x".repeat(513)),
-            Err(NameError::TooLong { bytes: 513 })
-        );
+        assert_eq!(LockName::new("x".repeat(513)), Err(NameError::TooLong { bytes: 513 }));
         let newline = LockName::new("ab\ncd").unwrap_err();
-        assert_eq!(
-            newline,
-            NameError::ControlCharacter {
-                character: '\n',
-                at: 2
-            }
-        );
-        assert!(
-            newline.to_string().contains("U+000A at byte 2"),
-            "{newline}"
-        );
+        assert_eq!(newline, NameError::ControlCharacter { character: '\n', at: 2 });
+        assert!(newline.to_string().contains("U+000A at byte 2"), "{newline}");
         assert!(LockName::new("\u{7f}").is_err() && LockName::new("\u{85}").is_err());
     }
 }

@@ -86,11 +86,7 @@ mod tests {
         assert_eq!(five.tally(3, 0), Tally::Won);
         assert_eq!(five.tally(2, 3), Tally::Lost);
         let four = of(4);
-        assert_eq!(
-            four.tally(2, 2),
-            Tally::Lost,
-            "half of an even number is not a majority"
-        );
+        assert_eq!(four.tally(2, 2), Tally::Lost, "half of an even number is not a majority");
         assert_eq!(of(1).tally(0, 0), Tally::Pending);
     }
 }

@@ -101,9 +101,7 @@ impl Record {
                 .strip_prefix("leasehold")
                 .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
             return Err(if is_ours {
-                RecordError::Newer {
-                    format: format.to_owned(),
-                }
+                RecordError::Newer { format: format.to_owned() }
             } else {
                 RecordError::Malformed
             });
@@ -207,22 +205,13 @@ mod tests {
         for cut in 0..text.len() - 16 {
             assert!(Record::parse(&text[..cut]).is_err(), "{}", &text[..cut]);
         }
-        for bad in [
-            format!("{text} more"),
-            text.replace("admitted", "x"),
-            "1".into(),
-        ] {
+        for bad in [format!("{text} more"), text.replace("admitted", "x"), "1".into()] {
             if bad != text {
                 assert_eq!(Record::parse(&bad), Err(RecordError::Malformed), "{bad}");
             }
         }
         let newer = text.replace(FORMAT, "leasehold2");
-        assert_eq!(
-            Record::parse(&newer),
-            Err(RecordError::Newer {
-                format: "leasehold2".into()
-            })
-        );
+        assert_eq!(Record::parse(&newer), Err(RecordError::Newer { format: "leasehold2".into() }));
     }
 
     #[test]
@@ -231,9 +220,6 @@ mod tests {
         assert_eq!(print(&["a", "b", "c"]), print(&["c", "a", "b"]));
         assert_ne!(print(&["a", "b"]), print(&["a", "b", "c"]));
         assert_ne!(print(&["ab", "c"]), print(&["a", "bc"]));
-        assert_eq!(
-            print(&["a", "b", "c"]).to_string(),
-            print(&["a", "b", "c"]).to_string()
-        );
+        assert_eq!(print(&["a", "b", "c"]).to_string(), print(&["a", "b", "c"]).to_string());
     }
 }

@@ -30,10 +30,7 @@ impl Moment {
     /// This moment, later by `duration`; the end of time if that is too far.
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     /// How long after `earlier` this moment is; zero if it is not later.
@@ -106,17 +103,10 @@ impl fmt::Display for TtlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooShort { asked } => {
-                write!(
-                    f,
-                    "a ttl must be at least {TTL_MIN:?}, {asked:?} was asked for"
-                )
+                write!(f, "a ttl must be at least {TTL_MIN:?}, {asked:?} was asked for")
             }
             Self::TooLong { asked } => {
-                write!(
-                    f,
-                    "a ttl must be at most {:?}, {asked:?} was asked for",
-                    Ttl::MAX
-                )
+                write!(f, "a ttl must be at most {:?}, {asked:?} was asked for", Ttl::MAX)
             }
         }
     }
@@ -137,10 +127,7 @@ pub struct Drift {
 impl Drift {
     /// 1 % + 2 ms, as every Redlock uses. More makes leases shorter than their Ttl and survives
     /// clocks that are slewed harder; less does the opposite.
-    pub const DEFAULT: Self = Self {
-        parts_per_million: 10_000,
-        fixed: Duration::from_millis(2),
-    };
+    pub const DEFAULT: Self = Self { parts_per_million: 10_000, fixed: Duration::from_millis(2) };
 
     /// How far two clocks may come apart while `elapsed` passes.
     pub fn allowance(self, elapsed: Duration) -> Duration {
@@ -164,16 +151,8 @@ mod tests {
         assert!(Ttl::new(Duration::ZERO).is_err());
         assert!(Ttl::new(Duration::from_micros(99_999)).is_err());
         assert!(Ttl::new(Duration::MAX).is_err());
-        assert_eq!(
-            Ttl::new(Duration::from_micros(100_999))
-                .unwrap()
-                .as_millis(),
-            100
-        );
-        assert_eq!(
-            Ttl::new(Duration::from_secs(30)).unwrap().as_millis(),
-            30_000
-        );
+        assert_eq!(Ttl::new(Duration::from_micros(100_999)).unwrap().as_millis(), 100);
+        assert_eq!(Ttl::new(Duration::from_secs(30)).unwrap().as_millis(), 30_000);
     }
 
     #[test]

@@ -1,6 +1,70 @@
-//! Leasehold: distributed locks for people who cannot afford two holders.
+//! Distributed locks for people who cannot afford two holders.
+//!
+//! Leasehold gives programs on many machines one lock, tells the holder when it no longer holds it,
+//! and gives the storage a number, the [`Fence`], with which to refuse a holder that is too late.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use leasehold::Locks;
+//!
+//! // also "sqlite:locks.db" and "redis://10.0.0.1,10.0.0.2,10.0.0.3"
+//! let locks = Locks::open("memory:").await?;
+//!
+//! let Some(guard) = locks.lock("nightly-backup").try_acquire().await? else {
+//!     return Ok(()); // somebody else does it
+//! };
+//! println!("held with fence {} for {:?}", guard.fence(), guard.validity());
+//! guard.ensure_valid(std::time::Duration::from_millis(50))?;
+//! let outcome = guard.release().await;
+//! # assert_eq!(outcome, leasehold::ReleaseOutcome::Released);
+//! # Ok(()) }
+//! ```
+//!
+//! # What it does not promise
+//!
+//! * Mutual exclusion through a pause of the process, without a check of the fence by the storage.
+//! * That fences are in the order in which overlapping acquires complete; they are in the order of
+//!   acquires that do not overlap.
+//! * Anything about nodes whose clocks run apart by more than the drift allowance. Fences hold even
+//!   then.
+//!
+//! # How it is built
+//!
+//! ```text
+//!  Locks ──►  driver ──►  core: rounds, tally, lease     (pure: values in, values out)
+//!               │  ▲
+//!       Request │  │ Reply
+//!               ▼  │
+//!             nodes: memory · sqlite · redis
+//! ```
 
+mod background;
 mod chance;
 pub mod clock;
+mod driver;
+mod error;
+mod guard;
+mod lock;
+mod locks;
+mod members;
 pub mod node;
 pub mod nodes;
+mod options;
+mod queue;
+mod status;
+
+pub use background::Background;
+pub use error::{
+    AcquireError, ExtendError, ForceReleaseError, InitError, InspectError, Loss, NodeReport,
+    NodeReports, OpenError, OptionsError, ReleaseOutcome, RunError, ValidityError,
+};
+pub use guard::Guard;
+pub use leasehold_core::{
+    Answer, Drift, Fence, Holder, LeaseState, LockName, LossReason, NameError, NodeError, Owner,
+    Reply, RetryPolicy, Sighting, TtlError,
+};
+pub use lock::{DEFAULT_TTL, DEFAULT_WAIT, LockRequest};
+pub use locks::Locks;
+pub use options::Builder;
+pub use status::{LockStatus, NodeHealth, NodeState};
+pub use tokio_util::sync::CancellationToken;

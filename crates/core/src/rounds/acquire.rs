@@ -72,14 +72,7 @@ impl AcquireRound {
     /// The first round, about to be sent at `now`.
     pub fn new(spec: AcquireSpec, quorum: Quorum, proposal: Fence, now: Moment) -> Self {
         let ballot = Ballot::new(quorum.nodes(), now);
-        Self {
-            spec,
-            quorum,
-            number: 1,
-            proposal,
-            seen: Fence::ZERO,
-            ballot,
-        }
+        Self { spec, quorum, number: 1, proposal, seen: Fence::ZERO, ballot }
     }
 
     /// What is asked for.
@@ -148,9 +141,7 @@ impl AcquireRound {
 
     fn verdict(&self) -> Verdict {
         let granted = self.ballot.count(|reply| matches!(reply, Reply::Granted));
-        let behind = self
-            .ballot
-            .count(|reply| matches!(reply, Reply::Behind { .. }));
+        let behind = self.ballot.count(|reply| matches!(reply, Reply::Behind { .. }));
         let waiting = self.ballot.waiting();
         let needed = self.quorum.needed();
         if granted >= needed {
@@ -190,9 +181,7 @@ impl AcquireRound {
             return Refusal::NoQuorum;
         }
         let mut owners = self.ballot.replies().filter_map(|reply| match reply {
-            Reply::Busy {
-                owner, expires_in, ..
-            } => Some((owner, *expires_in)),
+            Reply::Busy { owner, expires_in, .. } => Some((owner, *expires_in)),
             _ => None,
         });
         let first = owners.next();
@@ -201,18 +190,12 @@ impl AcquireRound {
             .map(|(_, expires_in)| expires_in)
             .min_by_key(|expires_in| expires_in.unwrap_or(Duration::MAX))
             .flatten();
-        Refusal::Held {
-            owner: first.map(|(owner, _)| owner.clone()),
-            expires_in,
-        }
+        Refusal::Held { owner: first.map(|(owner, _)| owner.clone()), expires_in }
     }
 
     fn is_answered_by_quorum(&self) -> bool {
         let answered = self.ballot.count(|reply| {
-            matches!(
-                reply,
-                Reply::Granted | Reply::Busy { .. } | Reply::Behind { .. }
-            )
+            matches!(reply, Reply::Granted | Reply::Busy { .. } | Reply::Behind { .. })
         });
         answered >= self.quorum.needed()
     }
@@ -247,9 +230,7 @@ mod tests {
     }
 
     fn behind(fence: u64) -> Answer {
-        Ok(Reply::Behind {
-            fence: Fence::new(fence).unwrap(),
-        })
+        Ok(Reply::Behind { fence: Fence::new(fence).unwrap() })
     }
 
     fn busy(ms: u64) -> Answer {
@@ -261,9 +242,7 @@ mod tests {
     }
 
     fn dead() -> Answer {
-        Err(NodeError::Unreachable {
-            reason: "connection refused".into(),
-        })
+        Err(NodeError::Unreachable { reason: "connection refused".into() })
     }
 
     fn feed(round: &mut AcquireRound, answers: impl IntoIterator<Item = Answer>) -> AcquireStep {
@@ -277,19 +256,9 @@ mod tests {
     #[test]
     fn the_third_of_five_grants_decides_and_the_deadline_counts_from_sending() {
         let mut round = round(5);
-        assert_eq!(
-            feed(&mut round, [Ok(Reply::Granted), dead()]),
-            AcquireStep::Wait
-        );
-        let answers = [
-            Ok(Reply::Granted),
-            dead(),
-            Ok(Reply::Granted),
-            Ok(Reply::Granted),
-        ];
-        let AcquireStep::Acquired(lease) = feed(&mut round, answers) else {
-            panic!()
-        };
+        assert_eq!(feed(&mut round, [Ok(Reply::Granted), dead()]), AcquireStep::Wait);
+        let answers = [Ok(Reply::Granted), dead(), Ok(Reply::Granted), Ok(Reply::Granted)];
+        let AcquireStep::Acquired(lease) = feed(&mut round, answers) else { panic!() };
         assert_eq!(lease.fence.get(), 100);
         assert_eq!(lease.deadline, SENT.plus(Duration::from_millis(1000 - 12)));
     }
@@ -298,29 +267,16 @@ mod tests {
     fn without_a_quorum_nobody_acquires() {
         for alive in 0..3 {
             let mut round = round(5);
-            let answers = (0..5).map(|i| {
-                if i < alive {
-                    Ok(Reply::Granted)
-                } else {
-                    dead()
-                }
-            });
+            let answers = (0..5).map(|i| if i < alive { Ok(Reply::Granted) } else { dead() });
             let step = feed(&mut round, answers);
-            assert_eq!(
-                step,
-                AcquireStep::GiveUp(Refusal::NoQuorum),
-                "{alive} alive"
-            );
+            assert_eq!(step, AcquireStep::GiveUp(Refusal::NoQuorum), "{alive} alive");
         }
     }
 
     #[test]
     fn a_refusal_by_silence_waits_for_the_limit_to_name_every_node() {
         let mut round = round(5);
-        assert_eq!(
-            feed(&mut round, [dead(), dead(), dead()]),
-            AcquireStep::Wait
-        );
+        assert_eq!(feed(&mut round, [dead(), dead(), dead()]), AcquireStep::Wait);
         round.time_up(SENT.plus(Duration::from_millis(50)));
         assert_eq!(feed(&mut round, []), AcquireStep::GiveUp(Refusal::NoQuorum));
         assert!(round.ballot().votes().iter().all(Option::is_some));
@@ -330,11 +286,7 @@ mod tests {
     fn busy_nodes_decide_at_once_and_tell_the_earliest_expiry() {
         let mut round = round(5);
         let step = feed(&mut round, [busy(300), busy(200), busy(400)]);
-        let AcquireStep::GiveUp(Refusal::Held {
-            owner: Some(owner),
-            expires_in,
-        }) = step
-        else {
+        let AcquireStep::GiveUp(Refusal::Held { owner: Some(owner), expires_in }) = step else {
             panic!("{step:?}")
         };
         assert_eq!(owner.to_string(), "other");
@@ -353,9 +305,7 @@ mod tests {
         round.answer(SENT, 2, 0, Ok(Reply::Granted));
         assert_eq!(round.step(SENT), AcquireStep::Wait);
         round.answer(SENT, 2, 1, Ok(Reply::Granted));
-        let AcquireStep::Acquired(lease) = round.step(SENT) else {
-            panic!()
-        };
+        let AcquireStep::Acquired(lease) = round.step(SENT) else { panic!() };
         assert_eq!(lease.fence.get(), 701);
     }
 
@@ -367,10 +317,7 @@ mod tests {
             assert_eq!(step, AcquireStep::AskAgain);
         }
         let step = feed(&mut round, [behind(999), behind(999), behind(999)]);
-        assert!(
-            matches!(step, AcquireStep::GiveUp(Refusal::Held { owner: None, .. })),
-            "{step:?}"
-        );
+        assert!(matches!(step, AcquireStep::GiveUp(Refusal::Held { owner: None, .. })), "{step:?}");
     }
 
     #[test]
@@ -380,9 +327,7 @@ mod tests {
         let later = SENT.plus(Duration::from_millis(40));
         assert_eq!(round.step(later), AcquireStep::AskAgain);
         round.answer(later, 2, 0, Ok(Reply::Granted));
-        let AcquireStep::Acquired(lease) = round.step(later) else {
-            panic!()
-        };
+        let AcquireStep::Acquired(lease) = round.step(later) else { panic!() };
         assert_eq!(lease.deadline, later.plus(Duration::from_millis(988)));
     }
 
@@ -393,18 +338,12 @@ mod tests {
             let now = SENT.plus(Duration::from_millis(after));
             round.answer(now, 1, 0, Ok(Reply::Granted));
             let step = round.step(now);
-            assert_eq!(
-                matches!(step, AcquireStep::Acquired(_)),
-                wins,
-                "{after}: {step:?}"
-            );
+            assert_eq!(matches!(step, AcquireStep::Acquired(_)), wins, "{after}: {step:?}");
         }
         let mut picky = round(1);
         picky.spec.min_validity = Duration::from_millis(990);
         picky.answer(SENT, 1, 0, Ok(Reply::Granted));
-        let too_late = Refusal::TooLate {
-            validity: Duration::from_millis(988),
-        };
+        let too_late = Refusal::TooLate { validity: Duration::from_millis(988) };
         assert_eq!(picky.step(SENT), AcquireStep::GiveUp(too_late));
     }
 

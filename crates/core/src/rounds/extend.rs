@@ -30,11 +30,7 @@ impl ExtendRound {
     /// ran out is lost, whatever the nodes would say.
     pub fn new(lease: &Lease, quorum: Quorum, drift: Drift, now: Moment) -> Self {
         let deadline = Lease::deadline(now, lease.ttl, drift);
-        Self {
-            quorum,
-            deadline,
-            ballot: Ballot::new(quorum.nodes(), now),
-        }
+        Self { quorum, deadline, ballot: Ballot::new(quorum.nodes(), now) }
     }
 
     /// The votes so far.
@@ -59,9 +55,7 @@ impl ExtendRound {
         let no = self.quorum.nodes() - self.ballot.waiting() - yes;
         match self.quorum.tally(yes, no) {
             Tally::Pending => ExtendStep::Wait,
-            Tally::Won => ExtendStep::Extended {
-                deadline: self.deadline,
-            },
+            Tally::Won => ExtendStep::Extended { deadline: self.deadline },
             Tally::Lost => ExtendStep::Failed,
         }
     }
@@ -106,14 +100,10 @@ mod tests {
     fn nothing_else_counts() {
         for odd in [
             Ok(Reply::Granted),
-            Ok(Reply::Superseded {
-                fence: Fence::new(9).unwrap(),
-            }),
+            Ok(Reply::Superseded { fence: Fence::new(9).unwrap() }),
             Ok(Reply::Stranger { record: None }),
             Ok(Reply::Released),
-            Err(NodeError::Rejected {
-                reason: "READONLY".into(),
-            }),
+            Err(NodeError::Rejected { reason: "READONLY".into() }),
         ] {
             let mut round = round(3);
             round.answer(Moment::default(), 0, Ok(Reply::Extended { clock: CLOCK }));

@@ -34,10 +34,7 @@ pub struct Ballot {
 
 impl Ballot {
     fn new(nodes: usize, asked_at: Moment) -> Self {
-        Self {
-            asked_at,
-            votes: vec![None; nodes],
-        }
+        Self { asked_at, votes: vec![None; nodes] }
     }
 
     fn restart(&mut self, asked_at: Moment) {
@@ -57,10 +54,7 @@ impl Ballot {
     fn close(&mut self, now: Moment) {
         let after = now.since(self.asked_at);
         for vote in self.votes.iter_mut().filter(|vote| vote.is_none()) {
-            *vote = Some(Vote {
-                answer: Err(NodeError::TimedOut { after }),
-                after,
-            });
+            *vote = Some(Vote { answer: Err(NodeError::TimedOut { after }), after });
         }
     }
 
@@ -84,9 +78,7 @@ impl Ballot {
 
     /// The replies that came.
     pub fn replies(&self) -> impl Iterator<Item = &Reply> {
-        self.votes
-            .iter()
-            .filter_map(|vote| vote.as_ref()?.answer.as_ref().ok())
+        self.votes.iter().filter_map(|vote| vote.as_ref()?.answer.as_ref().ok())
     }
 }
 

@@ -33,12 +33,7 @@ pub enum ReleaseStep {
 impl ReleaseRound {
     /// A round about to be sent at `now`; `was_valid` tells whether the lease still was.
     pub fn new(holder: Holder, quorum: Quorum, was_valid: bool, now: Moment) -> Self {
-        Self {
-            quorum,
-            holder,
-            was_valid,
-            ballot: Ballot::new(quorum.nodes(), now),
-        }
+        Self { quorum, holder, was_valid, ballot: Ballot::new(quorum.nodes(), now) }
     }
 
     /// The votes so far.
@@ -59,10 +54,7 @@ impl ReleaseRound {
     /// Decides.
     pub fn step(&self) -> ReleaseStep {
         let released = self.ballot.count(|reply| matches!(reply, Reply::Released));
-        let gone = released
-            + self
-                .ballot
-                .count(|reply| matches!(reply, Reply::NotHeld { .. }));
+        let gone = released + self.ballot.count(|reply| matches!(reply, Reply::NotHeld { .. }));
         let needed = self.quorum.needed();
         if released >= needed || (self.was_valid && gone >= needed) {
             return ReleaseStep::Released;
@@ -118,55 +110,27 @@ mod tests {
     fn the_outcomes_by_enumeration() {
         let yes = || Ok(Reply::Released);
         let no = || Ok(Reply::NotHeld { owner: None });
-        let theirs = || {
-            Ok(Reply::NotHeld {
-                owner: Some(other()),
-            })
-        };
-        let dead = || {
-            Err(NodeError::Unreachable {
-                reason: "refused".into(),
-            })
-        };
+        let theirs = || Ok(Reply::NotHeld { owner: Some(other()) });
+        let dead = || Err(NodeError::Unreachable { reason: "refused".into() });
         let cases = [
             (true, vec![yes(), yes()], ReleaseStep::Wait),
             (true, vec![yes(), yes(), yes()], ReleaseStep::Released),
             (true, vec![yes(), no(), yes()], ReleaseStep::Released),
             (true, vec![yes(), yes(), theirs()], ReleaseStep::Released),
-            (
-                true,
-                vec![yes(), yes(), dead(), dead(), dead()],
-                ReleaseStep::Unknown,
-            ),
+            (true, vec![yes(), yes(), dead(), dead(), dead()], ReleaseStep::Unknown),
             (false, vec![yes(), yes(), yes()], ReleaseStep::Released),
             (false, vec![no(), no(), no(), no()], ReleaseStep::Wait),
-            (
-                false,
-                vec![no(), no(), no(), no(), no()],
-                ReleaseStep::AlreadyExpired,
-            ),
-            (
-                false,
-                vec![yes(), yes(), no(), theirs(), theirs()],
-                ReleaseStep::AlreadyExpired,
-            ),
+            (false, vec![no(), no(), no(), no(), no()], ReleaseStep::AlreadyExpired),
+            (false, vec![yes(), yes(), no(), theirs(), theirs()], ReleaseStep::AlreadyExpired),
             (
                 false,
                 vec![theirs(), theirs(), no(), dead(), theirs()],
                 ReleaseStep::TakenOver { by: other() },
             ),
-            (
-                false,
-                vec![dead(), dead(), dead(), no(), no()],
-                ReleaseStep::Unknown,
-            ),
+            (false, vec![dead(), dead(), dead(), no(), no()], ReleaseStep::Unknown),
         ];
         for (was_valid, answers, expected) in cases {
-            assert_eq!(
-                outcome(was_valid, &answers),
-                expected,
-                "{was_valid} {answers:?}"
-            );
+            assert_eq!(outcome(was_valid, &answers), expected, "{was_valid} {answers:?}");
         }
     }
 }

@@ -2,7 +2,3 @@
 //! guards or each other.
 
 pub mod memory;
-#[cfg(feature = "redis")]
-pub mod redis;
-#[cfg(feature = "sqlite")]
-pub mod sqlite;

@@ -1,0 +1,44 @@
+//! Where background work runs: connections, caretakers, keepers.
+//!
+//! By default on one thread of our own, shared by the whole process. A caller that blocks its
+//! runtime, drops it, or has none at all, then cannot starve the keeping of its leases, and a
+//! guard may be dropped anywhere.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use tokio::runtime::{Builder, Handle};
+
+/// Which runtime carries the background work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Background {
+    /// One thread called `leasehold`, started with the first use and kept.
+    #[default]
+    OwnThread,
+    /// The tokio runtime in which `open` is called. Saves a thread hop per request; a runtime that
+    /// blocks also blocks the keeping of leases.
+    CurrentRuntime,
+}
+
+impl Background {
+    pub(crate) fn handle(self) -> io::Result<Handle> {
+        match self {
+            Self::OwnThread => own_thread(),
+            Self::CurrentRuntime => Handle::try_current().map_err(io::Error::other),
+        }
+    }
+}
+
+fn own_thread() -> io::Result<Handle> {
+    static HANDLE: Mutex<Option<Handle>> = Mutex::new(None);
+    let mut handle = HANDLE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(handle) = &*handle {
+        return Ok(handle.clone());
+    }
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let fresh = runtime.handle().clone();
+    std::thread::Builder::new()
+        .name("leasehold".into())
+        .spawn(move || runtime.block_on(std::future::pending::<()>()))?;
+    Ok(handle.insert(fresh).clone())
+}

@@ -1,0 +1,130 @@
+//! One attempt to acquire: the core's rounds, carried out. Dropping it at any point leaves no grant
+//! behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::rounds::{AcquireRound, AcquireSpec, AcquireStep, Ballot, Refusal};
+use leasehold_core::{Fence, Holder, Lease, LockName, Reply, Request, Ttl};
+
+use super::{Cluster, Op};
+
+/// What to try for.
+#[derive(Debug, Clone)]
+pub(crate) struct Attempt {
+    pub(crate) lock: LockName,
+    pub(crate) label: Arc<str>,
+    pub(crate) ttl: Ttl,
+    pub(crate) min_validity: Duration,
+}
+
+/// An attempt that failed, with the evidence.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) refusal: Refusal,
+    pub(crate) ballot: Ballot,
+}
+
+impl Attempt {
+    /// Asks all nodes once, in up to three rounds. Asks once more if too few nodes could answer
+    /// because their records had just changed, which a look at them mends.
+    pub(crate) async fn run(&self, cluster: &Arc<Cluster>) -> Result<Lease, Refused> {
+        let refused = match self.once(cluster).await {
+            Err(refused) if refused.is_worth_a_look() => refused,
+            other => return other,
+        };
+        cluster.examine_all(cluster.limit.for_ttl(self.ttl)).await;
+        match self.once(cluster).await {
+            // The first ballot tells more: the second may only say that nodes are being examined.
+            Err(again) if again.is_worth_a_look() => Err(refused),
+            other => other,
+        }
+    }
+
+    async fn once(&self, cluster: &Arc<Cluster>) -> Result<Lease, Refused> {
+        let holder = Holder::new(&self.label, crate::chance::nonce())
+            .expect("the label was checked with the options");
+        let spec = AcquireSpec {
+            lock: self.lock.clone(),
+            holder: holder.clone(),
+            ttl: self.ttl,
+            drift: cluster.drift,
+            min_validity: self.min_validity,
+        };
+        let round = AcquireRound::new(spec, cluster.quorum, self.proposal(cluster), cluster.now());
+        let op = Op::new(cluster, round);
+        let unfinished = Unfinished { cluster, attempt: self, holder, op: &op, is_over: false };
+        let limit = cluster.limit.for_ttl(self.ttl);
+        unfinished.ask(limit);
+        loop {
+            op.decided(limit).await;
+            match op.with(|round| round.step(cluster.now())) {
+                AcquireStep::Wait => {}
+                AcquireStep::AskAgain => unfinished.ask(limit),
+                AcquireStep::Acquired(lease) => {
+                    unfinished.finish();
+                    return Ok(lease);
+                }
+                AcquireStep::GiveUp(refusal) => {
+                    let (ballot, seen) = op.with(|round| (round.ballot().clone(), round.seen()));
+                    cluster.remember_fence(&self.lock, seen);
+                    return Err(Refused { refusal, ballot });
+                }
+            }
+        }
+    }
+
+    /// Above the floor of every node that will be asked, because a node counts an absent fence as
+    /// its floor; above what was seen; and near the clock.
+    fn proposal(&self, cluster: &Cluster) -> Fence {
+        let floors = cluster
+            .members
+            .iter()
+            .filter_map(|member| member.notes().admission.standing().pass().map(|pass| pass.floor));
+        let seen = floors.max().unwrap_or(Fence::ZERO).max(cluster.fence_ahead(&self.lock));
+        Fence::proposal(cluster.clock.wall(), seen)
+    }
+}
+
+impl Refused {
+    fn is_worth_a_look(&self) -> bool {
+        self.refusal == Refusal::NoQuorum
+            && self.ballot.replies().any(|reply| matches!(reply, Reply::Stranger { .. }))
+    }
+}
+
+/// An attempt that has asked and not won yet. However it ends, what may have been granted is given
+/// back, behind the acquire on the same connection.
+struct Unfinished<'a> {
+    cluster: &'a Arc<Cluster>,
+    attempt: &'a Attempt,
+    holder: Holder,
+    op: &'a Arc<Op<AcquireRound>>,
+    is_over: bool,
+}
+
+impl Unfinished<'_> {
+    fn ask(&self, limit: Duration) {
+        let (number, proposal) = self.op.with(|round| (round.number(), round.proposal()));
+        let request = Request::Acquire {
+            lock: self.attempt.lock.clone(),
+            holder: self.holder.clone(),
+            proposal,
+            ttl: self.attempt.ttl,
+        };
+        self.cluster.ask_all(self.op, number, request, limit);
+    }
+
+    fn finish(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.op.abandon();
+            self.cluster.give_back(&self.attempt.lock, &self.holder, self.attempt.ttl);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! One task per node that asks it once a second who it is and what time it is, and lets the core
+//! judge. Also drops idle fences, and notices when our own machine slept.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use leasehold_core::{
+    AdmissionStep, Answer, Facts, Fence, NodeError, Record, Reply, Request, Standing,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::{Cluster, Member};
+use crate::chance;
+
+/// How often a node is looked at, and how long its idle fences are kept.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CaretakerSettings {
+    /// Between two probes of a healthy node.
+    pub(crate) probe_every: Duration,
+    /// Fences of locks that nobody acquired for this long are dropped.
+    pub(crate) fence_retention: Duration,
+    /// Between two looks for idle fences.
+    pub(crate) forget_every: Duration,
+}
+
+/// A node that does not vote is asked more often, so that it is back soon.
+const PROBE_EVERY_WHILE_DOWN: Duration = Duration::from_millis(250);
+
+/// A probe may take longer than a vote: it decides nothing that somebody waits for.
+const PROBE_LIMIT: Duration = Duration::from_secs(1);
+
+/// A record can change under our hands, but not for ever.
+const EXAMINATIONS_IN_A_ROW: usize = 8;
+
+pub(super) fn spawn(
+    cluster: &Arc<Cluster>,
+    member: Arc<Member>,
+    settings: CaretakerSettings,
+    closing: CancellationToken,
+) {
+    let weak = Arc::downgrade(cluster);
+    cluster.background.spawn(async move {
+        tokio::select! {
+            () = care(weak, member, settings) => {}
+            () = closing.cancelled() => {}
+        }
+    });
+}
+
+async fn care(cluster: Weak<Cluster>, member: Arc<Member>, settings: CaretakerSettings) {
+    let mut generation = member.node.generation();
+    // Spread, so that the clients of a cluster do not all look at the same time.
+    let spread = f64::from(chance::jitter()) / f64::from(u32::MAX);
+    let mut forget_at = tokio::time::Instant::now() + settings.forget_every.mul_f64(spread);
+    loop {
+        generation.mark_unchanged();
+        let pause = {
+            let Some(cluster) = cluster.upgrade() else {
+                return;
+            };
+            examine(&cluster, &member).await;
+            cluster.note_foreign_nodes();
+            if tokio::time::Instant::now() >= forget_at {
+                forget_idle(&cluster, &member, settings.fence_retention).await;
+                forget_at = tokio::time::Instant::now() + settings.forget_every;
+            }
+            pause(&cluster, &member, settings.probe_every)
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = member.examine.notified() => {}
+            _ = generation.changed() => {}
+        }
+    }
+}
+
+fn pause(cluster: &Cluster, member: &Member, probe_every: Duration) -> Duration {
+    match member.notes().admission.standing() {
+        Standing::Voting(_) | Standing::Refused { .. } | Standing::Foreign { .. } => probe_every,
+        Standing::Waiting { until, .. } => {
+            (until.since(cluster.now()) + Duration::from_millis(1)).min(probe_every)
+        }
+        Standing::Unknown | Standing::Down(_) => PROBE_EVERY_WHILE_DOWN.min(probe_every),
+    }
+}
+
+/// Asks the node about itself until the core has nothing more to write there.
+async fn examine(cluster: &Arc<Cluster>, member: &Arc<Member>) {
+    for _ in 0..EXAMINATIONS_IN_A_ROW {
+        let sent = cluster.now();
+        let answer = ask(cluster, member, Request::Probe, false).await;
+        let received = cluster.now();
+        let before = member.notes().admission.standing().clone();
+        let facts = match answer {
+            Ok(Reply::Facts(facts)) => facts,
+            other => {
+                let error = other.err().unwrap_or_else(|| NodeError::Garbled {
+                    reason: "a probe was answered with something else".into(),
+                });
+                member.examined(|notes| notes.admission.down(error));
+                report(member, &before);
+                return;
+            }
+        };
+        let step = {
+            let mut notes = member.notes();
+            notes.round_trip = Some(received.since(sent));
+            notes.version = Some(facts.server.version.clone());
+            notes.admission.examine(sent, received, &facts, chance::nonce())
+        };
+        match step {
+            AdmissionStep::Settled => {
+                member.examined(|_| {});
+                report(member, &before);
+                return;
+            }
+            AdmissionStep::Replace { expected, record } => {
+                debug!(node = %member.node.id(), %record, "writing the identity record");
+                let record = record.to_string().into();
+                let request = Request::ReplaceRecord { expected, record };
+                if let Err(error) = ask(cluster, member, request, false).await {
+                    member.examined(|notes| notes.admission.down(error));
+                    report(member, &before);
+                    return;
+                }
+            }
+        }
+    }
+    let reason = "its identity record keeps changing".to_owned();
+    member.examined(|notes| notes.admission.down(NodeError::NotVoting { reason }));
+}
+
+/// Drops fences of locks that nobody acquired for `retention`. First the floor goes up, so that
+/// nothing that is dropped can be given again.
+async fn forget_idle(cluster: &Arc<Cluster>, member: &Arc<Member>, retention: Duration) {
+    if !member.votes(cluster.now()) {
+        return;
+    }
+    let Ok(Reply::Facts(facts)) = ask(cluster, member, Request::Probe, false).await else {
+        return;
+    };
+    let Some((expected, record)) = raised(&facts, retention) else {
+        return;
+    };
+    let below = record.floor;
+    let record = record.to_string().into();
+    let request = Request::ReplaceRecord { expected: Some(expected.into()), record };
+    let Ok(Reply::Record { replaced: true }) = ask(cluster, member, request, false).await else {
+        return;
+    };
+    examine(cluster, member).await;
+    match ask(cluster, member, Request::ForgetIdle { below }, true).await {
+        Ok(Reply::Forgot { fences }) => {
+            info!(node = %member.node.id(), fences, "dropped idle fences");
+        }
+        other => debug!(node = %member.node.id(), ?other, "idle fences were not dropped"),
+    }
+}
+
+/// The record with its floor raised to what is idle by now, if that is worth a new record: each
+/// change costs every client one more question.
+fn raised(facts: &Facts, retention: Duration) -> Option<(String, Record)> {
+    let text = facts.record.clone()?;
+    let record = Record::parse(&text).ok()?;
+    let retention = u64::try_from(retention.as_micros()).ok()?;
+    let floor = Fence::new(facts.clock.0.checked_sub(retention)?)?;
+    let worth = record.floor.get().saturating_add(retention / 8);
+    (floor.get() > worth).then(|| (text, Record { floor, ..record }))
+}
+
+/// One question to one node.
+async fn ask(
+    cluster: &Arc<Cluster>,
+    member: &Arc<Member>,
+    request: Request,
+    with_pass: bool,
+) -> Answer {
+    let pass = if with_pass { Some(member.pass(cluster.now())?) } else { None };
+    cluster.ask_member(member, request, pass, PROBE_LIMIT).await
+}
+
+fn report(member: &Member, before: &Standing) {
+    let notes = member.notes();
+    let after = notes.admission.standing();
+    if std::mem::discriminant(before) == std::mem::discriminant(after) {
+        return;
+    }
+    let node = member.node.id();
+    match after {
+        Standing::Voting(_) => {
+            info!(%node, version = notes.version.as_deref(), "the node votes");
+            if let Some(warning) = notes.admission.warning() {
+                warn!(%node, "{warning}");
+            }
+        }
+        Standing::Waiting { cause: leasehold_core::Cause::Forgot, .. } => warn!(
+            %node,
+            "it is new or lost its memory, and sits out its quarantine; if the whole cluster is \
+             new, `leasehold init` (library: `trust_new_nodes`) admits it at once"
+        ),
+        Standing::Waiting { cause, .. } => warn!(%node, "it does not vote: {cause}"),
+        Standing::Refused { reason } | Standing::Foreign { reason } => {
+            warn!(%node, "it does not vote: {reason}")
+        }
+        Standing::Down(error) => warn!(%node, "it does not answer: {error}"),
+        Standing::Unknown => {}
+    }
+}
+
+/// Timers stand still while the machine sleeps, our clock does not. When the clock is found ahead,
+/// every keeper looks at it again.
+pub(super) fn watch_for_suspend(cluster: &Arc<Cluster>, closing: CancellationToken) {
+    /// Small against the shortest Ttl; large against a tick of the timer.
+    const TICK: Duration = Duration::from_millis(100);
+    let weak = Arc::downgrade(cluster);
+    cluster.background.spawn(async move {
+        let Some(start) = weak.upgrade().map(|cluster| cluster.now()) else {
+            return;
+        };
+        let started = tokio::time::Instant::now();
+        let mut ahead = Duration::ZERO;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(TICK) => {}
+                () = closing.cancelled() => return,
+            }
+            let Some(cluster) = weak.upgrade() else {
+                return;
+            };
+            let by_clock = cluster.now().since(start);
+            let now_ahead = by_clock.saturating_sub(started.elapsed());
+            if now_ahead > ahead + TICK / 2 {
+                warn!(by = ?(now_ahead - ahead), "the machine slept");
+                ahead = now_ahead;
+                cluster.resumed.notify_waiters();
+            }
+        }
+    });
+}

@@ -1,0 +1,307 @@
+//! The only place where the core meets clock, tasks and nodes. It carries questions out and answers
+//! back, and decides nothing.
+
+mod attempt;
+mod caretaker;
+mod member;
+mod op;
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::rounds::ExtendRound;
+use leasehold_core::{
+    AdmissionPolicy, Answer, Drift, Fence, Holder, LockName, Moment, NodeError, Pass, Quorum,
+    Request, Standing, Ttl,
+};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use attempt::{Attempt, Refused};
+pub(crate) use caretaker::CaretakerSettings;
+pub(crate) use member::Member;
+use op::Single;
+pub(crate) use op::{Decides, Gather, Op};
+
+use crate::clock::Clock;
+use crate::node::{Ask, Node, NodeId, ReplySink, ReplyTo};
+use crate::queue::Queues;
+
+/// How long a node may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limit {
+    /// At most this …
+    pub(crate) time: Duration,
+    /// … and at most this share of the Ttl, so that what is left of a lease is worth having.
+    pub(crate) share_of_ttl: f64,
+}
+
+impl Limit {
+    pub(crate) fn for_ttl(self, ttl: Ttl) -> Duration {
+        self.time.min(ttl.get().mul_f64(self.share_of_ttl))
+    }
+}
+
+/// What a cluster is made of.
+pub(crate) struct ClusterSettings {
+    pub(crate) policy: AdmissionPolicy,
+    pub(crate) limit: Limit,
+    pub(crate) caretaker: CaretakerSettings,
+}
+
+/// The nodes of one member list, and what is known of them.
+pub(crate) struct Cluster {
+    pub(crate) members: Vec<Arc<Member>>,
+    pub(crate) quorum: Quorum,
+    pub(crate) drift: Drift,
+    pub(crate) policy: AdmissionPolicy,
+    pub(crate) limit: Limit,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) background: Handle,
+    pub(crate) queues: Queues,
+    /// Woken when our own clock skipped ahead of the timers: the machine slept.
+    pub(crate) resumed: Notify,
+    progress: watch::Sender<u64>,
+    /// A node of our list that belongs to another cluster.
+    foreign: Mutex<Option<NodeId>>,
+    fences_ahead: Mutex<HashMap<LockName, Fence>>,
+    closing: CancellationToken,
+}
+
+impl Cluster {
+    /// Starts the caretakers of `nodes`.
+    ///
+    /// # Panics
+    /// If there are no nodes.
+    pub(crate) fn start(
+        nodes: Vec<Arc<dyn Node>>,
+        settings: ClusterSettings,
+        clock: Arc<dyn Clock>,
+        background: Handle,
+    ) -> Arc<Self> {
+        let count = NonZeroUsize::new(nodes.len()).expect("a cluster has at least one node");
+        let progress = watch::Sender::new(0);
+        let member = |node| Member::new(node, settings.policy.clone(), progress.clone());
+        let members: Vec<_> = nodes.into_iter().map(member).map(Arc::new).collect();
+        let cluster = Arc::new(Self {
+            members,
+            quorum: Quorum::majority_of(count),
+            drift: settings.policy.drift,
+            policy: settings.policy,
+            limit: settings.limit,
+            clock,
+            background,
+            queues: Queues::default(),
+            resumed: Notify::new(),
+            progress,
+            foreign: Mutex::default(),
+            fences_ahead: Mutex::default(),
+            closing: CancellationToken::new(),
+        });
+        for member in &cluster.members {
+            caretaker::spawn(&cluster, member.clone(), settings.caretaker, cluster.closing.clone());
+        }
+        caretaker::watch_for_suspend(&cluster, cluster.closing.clone());
+        cluster
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    pub(crate) fn node_ids(&self) -> impl Iterator<Item = &NodeId> {
+        self.members.iter().map(|member| member.node.id())
+    }
+
+    /// Puts a question to all nodes, in one go and before anything is awaited, so that the order of
+    /// calls is the order on each node. A node that may not vote is not asked; its objection is
+    /// its answer.
+    pub(crate) fn ask_all<R: Decides>(
+        &self,
+        op: &Arc<Op<R>>,
+        round: u32,
+        request: Request,
+        limit: Duration,
+    ) {
+        let request = Arc::new(request);
+        let veto = match &*request {
+            Request::Acquire { .. } => self.veto(),
+            _ => None,
+        };
+        for (index, member) in self.members.iter().enumerate() {
+            let pass = if request.needs_identity() {
+                match member.pass(self.now()).and_then(|pass| veto.clone().map_or(Ok(pass), Err)) {
+                    Ok(pass) => Some(pass),
+                    Err(objection) => {
+                        op.answer(index, round, Err(objection));
+                        continue;
+                    }
+                }
+            } else {
+                None
+            };
+            let reply_to = ReplyTo::new(op.clone(), index, round);
+            member.node.ask(Ask { request: request.clone(), pass, reply_to, limit });
+        }
+    }
+
+    /// One node of another cluster is enough not to ask the others: it shows that two member lists
+    /// are in use, and their majorities need not meet.
+    fn veto(&self) -> Option<NodeError> {
+        let foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        let reason = |node| format!("not asked, because {node} belongs to another cluster");
+        foreign.as_ref().map(|node| NodeError::NotVoting { reason: reason(node) })
+    }
+
+    /// Looks for nodes of other clusters in our list.
+    fn note_foreign_nodes(&self) {
+        let is_foreign = |member: &&Arc<Member>| {
+            matches!(member.notes().admission.standing(), Standing::Foreign { .. })
+        };
+        let found = self.members.iter().find(is_foreign).map(|member| member.node.id().clone());
+        *self.foreign.lock().unwrap_or_else(PoisonError::into_inner) = found;
+    }
+
+    /// Gives back what may have been granted, on all nodes. Nobody waits for it and nobody can
+    /// cancel it: it is on its way when this returns.
+    pub(crate) fn give_back(&self, lock: &LockName, holder: &Holder, ttl: Ttl) {
+        let request = Arc::new(Request::Release { lock: lock.clone(), holder: holder.clone() });
+        let limit = self.limit.for_ttl(ttl);
+        for member in &self.members {
+            let reply_to = ReplyTo::nobody();
+            member.node.ask(Ask { request: request.clone(), pass: None, reply_to, limit });
+        }
+    }
+
+    /// Puts a question to all nodes and waits for all answers, or for the limit.
+    pub(crate) async fn gather(self: &Arc<Self>, request: Request, limit: Duration) -> Gather {
+        let op = Op::new(self, Gather::new(self.members.len(), self.now()));
+        self.ask_all(&op, 0, request, limit);
+        op.decided(limit).await;
+        op.with(|gather| {
+            let asked_at = gather.asked_at();
+            std::mem::replace(gather, Gather::new(0, asked_at))
+        })
+    }
+
+    /// Puts a question to node number `index` and waits for its answer, or for the limit.
+    pub(crate) async fn ask_one(
+        self: &Arc<Self>,
+        index: usize,
+        request: Request,
+        limit: Duration,
+    ) -> Answer {
+        self.ask_member(&self.members[index], request, None, limit).await
+    }
+
+    async fn ask_member(
+        self: &Arc<Self>,
+        member: &Member,
+        request: Request,
+        pass: Option<Pass>,
+        limit: Duration,
+    ) -> Answer {
+        let op = Op::new(self, Single::new(self.now()));
+        let (request, reply_to) = (Arc::new(request), ReplyTo::new(op.clone(), 0, 0));
+        member.node.ask(Ask { request, pass, reply_to, limit });
+        op.decided(limit).await;
+        op.with(Single::take)
+    }
+
+    /// Begins an extension of `lease`: the question is on its way when this returns.
+    pub(crate) fn begin_extend(
+        self: &Arc<Self>,
+        lease: &leasehold_core::Lease,
+        limit: Duration,
+    ) -> Arc<Op<ExtendRound>> {
+        let round = ExtendRound::new(lease, self.quorum, self.drift, self.now());
+        let op = Op::new(self, round);
+        let request = Request::Extend {
+            lock: lease.lock.clone(),
+            holder: lease.holder.clone(),
+            token: lease.fence,
+            ttl: lease.ttl,
+        };
+        self.ask_all(&op, 0, request, limit);
+        op
+    }
+
+    /// The highest fence of `lock` that was seen to be ahead of our clock.
+    fn fence_ahead(&self, lock: &LockName) -> Fence {
+        let ahead = self.fences_ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        ahead.get(lock).copied().unwrap_or(Fence::ZERO)
+    }
+
+    /// Remembers a fence that our clock would not have reached, to save the next acquire a round.
+    fn remember_fence(&self, lock: &LockName, fence: Fence) {
+        if fence < Fence::from_clock(self.clock.wall()) {
+            return;
+        }
+        let mut ahead = self.fences_ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        // Forgetting costs a second round, nothing else.
+        if ahead.len() >= FENCES_AHEAD_MAX {
+            ahead.clear();
+        }
+        let known = ahead.entry(lock.clone()).or_default();
+        *known = fence.max(*known);
+    }
+
+    /// The longest Ttl of the cluster, as far as it is known.
+    pub(crate) fn max_ttl(&self) -> Option<Duration> {
+        self.members.iter().find_map(|member| member.max_ttl()).or(self.policy.max_ttl)
+    }
+
+    /// Sleeps by the background runtime's timers, which need no runtime of the caller.
+    pub(crate) fn sleep(&self, duration: Duration) -> tokio::time::Sleep {
+        let _context = self.background.enter();
+        tokio::time::sleep(duration)
+    }
+
+    /// Has every node examined once more and waits for it, at most for `limit`.
+    pub(crate) async fn examine_all(&self, limit: Duration) {
+        let before: Vec<_> = self.members.iter().map(|member| member.examinations()).collect();
+        self.members.iter().for_each(|member| member.examine_soon());
+        let is_done = || {
+            self.members.iter().zip(&before).all(|(member, before)| member.examinations() > *before)
+        };
+        self.until(limit, is_done).await;
+    }
+
+    /// Waits until every node has been tried, or, once a quorum votes, only a little longer.
+    pub(crate) async fn ready(&self, limit: Duration) {
+        let votes = || self.members.iter().filter(|member| member.votes(self.now())).count();
+        let all_tried = || self.members.iter().all(|member| member.examinations() > 0);
+        self.until(limit, || all_tried() || votes() >= self.quorum.needed()).await;
+        self.until(self.limit.time.min(limit), all_tried).await;
+    }
+
+    /// Waits for something that examinations bring about, at most for `limit`.
+    async fn until(&self, limit: Duration, is_done: impl Fn() -> bool) {
+        let mut progress = self.progress.subscribe();
+        let mut sleep = std::pin::pin!(self.sleep(limit));
+        while !is_done() {
+            tokio::select! {
+                _ = progress.changed() => {}
+                () = &mut sleep => return,
+            }
+        }
+    }
+}
+
+/// Names for which a fence ahead of our clock is remembered. Only wrong clocks make any.
+const FENCES_AHEAD_MAX: usize = 1024;
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.node_ids()).finish()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.closing.cancel();
+    }
+}

@@ -1,0 +1,271 @@
+//! One question to all nodes, under way: the answers come in on the nodes' tasks, the decision is
+//! awaited by the caller. The caller is woken once, when there is something to decide.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use leasehold_core::rounds::{AcquireRound, ExtendRound, ExtendStep, ReleaseRound, ReleaseStep};
+use leasehold_core::{Answer, ClockSample, Moment, NodeError, Reply};
+
+use super::Cluster;
+use crate::clock::Clock;
+use crate::node::ReplySink;
+
+/// What the core's rounds have in common.
+pub(crate) trait Decides: Send + 'static {
+    fn answer(&mut self, now: Moment, round: u32, node: usize, answer: Answer);
+    fn time_up(&mut self, now: Moment);
+    fn is_decided(&self) -> bool;
+    fn asked_at(&self) -> Moment;
+    /// Whether answers are numbered like the nodes of the cluster, so that what they tell about a
+    /// node can be noted.
+    fn notes_nodes(&self) -> bool {
+        true
+    }
+}
+
+impl Decides for AcquireRound {
+    fn answer(&mut self, now: Moment, round: u32, node: usize, answer: Answer) {
+        self.answer(now, round, node, answer);
+    }
+    fn time_up(&mut self, now: Moment) {
+        self.time_up(now);
+    }
+    fn is_decided(&self) -> bool {
+        self.is_decided()
+    }
+    fn asked_at(&self) -> Moment {
+        self.ballot().asked_at()
+    }
+}
+
+impl Decides for ExtendRound {
+    fn answer(&mut self, now: Moment, _: u32, node: usize, answer: Answer) {
+        self.answer(now, node, answer);
+    }
+    fn time_up(&mut self, now: Moment) {
+        self.time_up(now);
+    }
+    fn is_decided(&self) -> bool {
+        self.step() != ExtendStep::Wait
+    }
+    fn asked_at(&self) -> Moment {
+        self.ballot().asked_at()
+    }
+}
+
+impl Decides for ReleaseRound {
+    fn answer(&mut self, now: Moment, _: u32, node: usize, answer: Answer) {
+        self.answer(now, node, answer);
+    }
+    fn time_up(&mut self, now: Moment) {
+        self.time_up(now);
+    }
+    fn is_decided(&self) -> bool {
+        self.step() != ReleaseStep::Wait
+    }
+    fn asked_at(&self) -> Moment {
+        self.ballot().asked_at()
+    }
+}
+
+/// Waits for every node: for questions that decide nothing.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    asked_at: Moment,
+    pub(crate) answers: Vec<Option<(Answer, Moment)>>,
+}
+
+impl Gather {
+    pub(crate) fn new(nodes: usize, asked_at: Moment) -> Self {
+        Self { asked_at, answers: (0..nodes).map(|_| None).collect() }
+    }
+
+    /// What node number `node` answered, and how long that took.
+    pub(crate) fn take(&mut self, node: usize) -> (Answer, Duration) {
+        let (answer, at) = self.answers[node].take().unwrap_or_else(|| {
+            let reason = "it was not asked".to_owned();
+            (Err(NodeError::Unreachable { reason }), self.asked_at)
+        });
+        (answer, at.since(self.asked_at))
+    }
+}
+
+impl Decides for Gather {
+    fn answer(&mut self, now: Moment, _: u32, node: usize, answer: Answer) {
+        if let Some(slot @ None) = self.answers.get_mut(node) {
+            *slot = Some((answer, now));
+        }
+    }
+    fn time_up(&mut self, now: Moment) {
+        let after = now.since(self.asked_at);
+        for slot in self.answers.iter_mut().filter(|slot| slot.is_none()) {
+            *slot = Some((Err(NodeError::TimedOut { after }), now));
+        }
+    }
+    fn is_decided(&self) -> bool {
+        self.answers.iter().all(Option::is_some)
+    }
+    fn asked_at(&self) -> Moment {
+        self.asked_at
+    }
+}
+
+/// One question to one node, by its caretaker.
+#[derive(Debug)]
+pub(super) struct Single {
+    asked_at: Moment,
+    answer: Option<Answer>,
+}
+
+impl Single {
+    pub(super) fn new(asked_at: Moment) -> Self {
+        Self { asked_at, answer: None }
+    }
+
+    pub(super) fn take(&mut self) -> Answer {
+        let reason = || NodeError::Unreachable { reason: "it was not asked".into() };
+        self.answer.take().unwrap_or_else(|| Err(reason()))
+    }
+}
+
+impl Decides for Single {
+    fn answer(&mut self, _: Moment, _: u32, _: usize, answer: Answer) {
+        self.answer.get_or_insert(answer);
+    }
+    fn time_up(&mut self, now: Moment) {
+        let after = now.since(self.asked_at);
+        self.answer.get_or_insert(Err(NodeError::TimedOut { after }));
+    }
+    fn is_decided(&self) -> bool {
+        self.answer.is_some()
+    }
+    fn asked_at(&self) -> Moment {
+        self.asked_at
+    }
+    fn notes_nodes(&self) -> bool {
+        false
+    }
+}
+
+/// A round and whoever waits for it.
+pub(crate) struct Op<R> {
+    clock: Arc<dyn Clock>,
+    cluster: Weak<Cluster>,
+    state: Mutex<OpState<R>>,
+}
+
+struct OpState<R> {
+    round: R,
+    waker: Option<Waker>,
+    abandoned: bool,
+}
+
+impl<R: Decides> Op<R> {
+    pub(crate) fn new(cluster: &Arc<Cluster>, round: R) -> Arc<Self> {
+        let state = OpState { round, waker: None, abandoned: false };
+        Arc::new(Self {
+            clock: cluster.clock.clone(),
+            cluster: Arc::downgrade(cluster),
+            state: Mutex::new(state),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, OpState<R>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at, or changes, the round.
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&mut R) -> T) -> T {
+        look(&mut self.state().round)
+    }
+
+    /// From now on no answer matters, and no node may send what it has not sent yet.
+    pub(crate) fn abandon(&self) {
+        self.state().abandoned = true;
+    }
+
+    /// Waits until the round is decided, at most for `limit`.
+    pub(crate) async fn decided(&self, limit: Duration) {
+        let Some(cluster) = self.cluster.upgrade() else {
+            return;
+        };
+        let sleep = {
+            // The timer belongs to the background runtime: the caller may have none.
+            let _context = cluster.background.enter();
+            tokio::time::sleep(limit)
+        };
+        drop(cluster);
+        let mut sleep = std::pin::pin!(sleep);
+        poll_fn(|context| {
+            let mut state = self.state();
+            if state.round.is_decided() {
+                return Poll::Ready(());
+            }
+            if sleep.as_mut().poll(context).is_ready() {
+                state.round.time_up(self.clock.now());
+                return Poll::Ready(());
+            }
+            match &mut state.waker {
+                Some(waker) => waker.clone_from(context.waker()),
+                empty => *empty = Some(context.waker().clone()),
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl<R: Decides> ReplySink for Op<R> {
+    fn answer(&self, node: usize, round: u32, answer: Answer) {
+        let now = self.clock.now();
+        let mut state = self.state();
+        let note = Note::of(&answer, state.round.asked_at()).filter(|_| state.round.notes_nodes());
+        state.round.answer(now, round, node, answer);
+        let waker = if state.round.is_decided() { state.waker.take() } else { None };
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        if let Some(note) = note
+            && let Some(cluster) = self.cluster.upgrade()
+        {
+            note.tell(&cluster, node, now);
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        let state = self.state();
+        !state.abandoned && !state.round.is_decided()
+    }
+}
+
+/// What an answer tells about the node itself.
+enum Note {
+    Stranger,
+    Clock { sent: Moment, clock: leasehold_core::WallMicros },
+}
+
+impl Note {
+    fn of(answer: &Answer, sent: Moment) -> Option<Self> {
+        match answer {
+            Ok(Reply::Stranger { .. }) => Some(Self::Stranger),
+            Ok(Reply::Extended { clock } | Reply::Healed { clock }) => {
+                Some(Self::Clock { sent, clock: *clock })
+            }
+            _ => None,
+        }
+    }
+
+    fn tell(self, cluster: &Cluster, node: usize, received: Moment) {
+        let member = &cluster.members[node];
+        match self {
+            Self::Stranger => member.examine_soon(),
+            Self::Clock { sent, clock } => {
+                member.observe_clock(ClockSample { sent, received, clock });
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The door: open a backend, ask for locks, look at them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Fence, LockName, NodeError, Reply, Request};
+
+use crate::driver::{Cluster, Gather};
+use crate::error::{
+    ForceReleaseError, InspectError, NodeReport, NodeReports, OpenError, OptionsError,
+};
+use crate::lock::LockRequest;
+use crate::options::Builder;
+use crate::status::{self, LockStatus, NodeHealth};
+
+/// Looking and taking away is not timed by a lease; it may take as long as a person waits gladly.
+pub(crate) const LOOK_LIMIT: Duration = Duration::from_secs(1);
+
+/// A backend, opened: the nodes of one member list. Cheap to clone.
+#[derive(Clone)]
+pub struct Locks {
+    cluster: Arc<Cluster>,
+    label: Arc<str>,
+}
+
+impl Locks {
+    pub(crate) fn new(cluster: Arc<Cluster>, label: Arc<str>) -> Self {
+        Self { cluster, label }
+    }
+
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+
+    /// Opens a backend:
+    ///
+    /// * `sqlite:PATH`, one file for the processes of one machine; `sqlite:` for the file in the
+    ///   user's data folder
+    /// * `redis://[user:password@]a[:port],b,c[/db]`, each address an independent node; `rediss://`
+    ///   with TLS, `unix://PATH` for a socket
+    /// * `memory:`, for this process only
+    ///
+    /// Parameters after `?`: `prefix`, `timeout`, `max_ttl`, `max_clock_skew`, `drift`,
+    /// `fence_retention`, `quarantine`, `strict`; see [`Builder`].
+    ///
+    /// Nodes that are down do not make it fail: a lock asked for without a quorum does.
+    pub async fn open(url: impl Into<String>) -> Result<Self, OpenError> {
+        Self::builder().url(url).open().await
+    }
+
+    /// Settings beyond the URL.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Asks for the lock called `name`. A name has 1 to 512 bytes and no control characters; one
+    /// that has not is reported by `acquire`.
+    pub fn lock(&self, name: impl AsRef<str>) -> LockRequest {
+        LockRequest::new(self.cluster.clone(), name.as_ref(), self.label.clone())
+    }
+
+    /// Who holds the lock called `name`, as each node sees it.
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockStatus, InspectError> {
+        let lock = LockName::new(name).map_err(OptionsError::from)?;
+        let request = Request::Inspect { lock: lock.clone() };
+        let mut gather = self.cluster.gather(request, LOOK_LIMIT).await;
+        let nodes = self.answers(&mut gather, |reply| match reply {
+            Reply::Seen(sighting) => Some(sighting),
+            _ => None,
+        })?;
+        Ok(LockStatus { name: lock, nodes })
+    }
+
+    /// All locks that are held and whose names begin with `prefix`, sorted by name.
+    pub async fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<LockStatus>, InspectError> {
+        let request = Request::List { prefix: prefix.as_ref().to_owned() };
+        let mut gather = self.cluster.gather(request, 10 * LOOK_LIMIT).await;
+        let nodes = self.answers(&mut gather, |reply| match reply {
+            Reply::Locks(locks) => Some(locks),
+            _ => None,
+        })?;
+        Ok(status::merge(nodes))
+    }
+
+    /// How the nodes are.
+    pub fn nodes(&self) -> Vec<NodeHealth> {
+        let (now, clock) = (self.cluster.now(), &*self.cluster.clock);
+        self.cluster.members.iter().map(|member| NodeHealth::of(member, now, clock)).collect()
+    }
+
+    /// How many nodes must agree.
+    pub fn quorum(&self) -> usize {
+        self.cluster.quorum.needed()
+    }
+
+    /// The longest Ttl of the cluster, once a node that votes told it.
+    pub fn max_ttl(&self) -> Option<Duration> {
+        self.cluster.max_ttl()
+    }
+
+    /// Takes the lock called `name` away from its holder, if its fence still is `expected`, and says
+    /// whether there was one.
+    ///
+    /// The holder is not asked and may go on until its deadline: this breaks mutual exclusion for
+    /// whoever does not check the fence. For people who know that the holder is gone.
+    pub async fn force_release(
+        &self,
+        name: impl AsRef<str>,
+        expected: Fence,
+    ) -> Result<bool, ForceReleaseError> {
+        let lock = LockName::new(name).map_err(OptionsError::from)?;
+        let moved_on =
+            |found| ForceReleaseError::FenceMovedOn { lock: lock.clone(), expected, found };
+        let no_quorum = |nodes| ForceReleaseError::NoQuorum { lock: lock.clone(), nodes };
+        // First a look, so that a fence that moved on is found before anything is changed.
+        match self.inspect(lock.as_str()).await {
+            Ok(status) => match status.fence() {
+                Some(found) if found > expected => return Err(moved_on(found)),
+                _ => {}
+            },
+            Err(InspectError::NoQuorum { nodes }) => return Err(no_quorum(nodes)),
+            Err(InspectError::Options(error)) => return Err(error.into()),
+        }
+        let request = Request::ForceRelease { lock: lock.clone(), fence: expected };
+        let mut gather = self.cluster.gather(request, LOOK_LIMIT).await;
+        let reports = self.reports(&mut gather);
+        let count = |wanted: fn(&Reply) -> bool| {
+            let replies =
+                reports.0.iter().filter_map(|report| report.answer.as_ref()?.as_ref().ok());
+            replies.filter(|reply| wanted(reply)).count()
+        };
+        let released = count(|reply| matches!(reply, Reply::Released));
+        let free = released + count(|reply| matches!(reply, Reply::NotHeld { .. }));
+        if free >= self.quorum() {
+            return Ok(released > 0);
+        }
+        let superseded = reports.0.iter().find_map(|report| match report.answer {
+            Some(Ok(Reply::Superseded { fence })) => Some(fence),
+            _ => None,
+        });
+        Err(superseded.map_or_else(|| no_quorum(reports), moved_on))
+    }
+
+    fn reports(&self, gather: &mut Gather) -> NodeReports {
+        let report = |(index, node): (usize, &crate::node::NodeId)| {
+            let (answer, after) = gather.take(index);
+            NodeReport { node: node.clone(), answer: Some(answer), after }
+        };
+        NodeReports(self.cluster.node_ids().enumerate().map(report).collect())
+    }
+
+    /// The answers by node, if a quorum gave one.
+    fn answers<T>(
+        &self,
+        gather: &mut Gather,
+        read: impl Fn(Reply) -> Option<T>,
+    ) -> Result<Vec<(crate::node::NodeId, Result<T, NodeError>)>, InspectError> {
+        let reports = self.reports(gather);
+        if reports.answered() < self.quorum() {
+            return Err(InspectError::NoQuorum { nodes: reports });
+        }
+        let garbled = || NodeError::Garbled { reason: "an answer to another question".into() };
+        Ok(reports
+            .0
+            .into_iter()
+            .map(|report| {
+                let answer = report.answer.unwrap_or_else(|| Err(garbled()));
+                (report.node, answer.and_then(|reply| read(reply).ok_or_else(garbled)))
+            })
+            .collect())
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locks").field("cluster", &self.cluster).finish()
+    }
+}

@@ -1,0 +1,132 @@
+//! Waiters of one process for one lock, first come first served: only the first asks the nodes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use leasehold_core::LockName;
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+/// The queues of all names that somebody waits for or holds.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Queues(Arc<Mutex<HashMap<LockName, Arc<Queue>>>>);
+
+#[derive(Debug)]
+struct Queue {
+    turn: Arc<Semaphore>,
+    freed: Notify,
+}
+
+/// A place in the queue of one name. Leaves it when dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    queues: Queues,
+    lock: LockName,
+    queue: Arc<Queue>,
+}
+
+/// The turn of one waiter: kept while it asks, and while it holds.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    // In this order: the permit goes first, then the place.
+    _permit: OwnedSemaphorePermit,
+    place: Place,
+}
+
+impl Queues {
+    fn map(&self) -> MutexGuard<'_, HashMap<LockName, Arc<Queue>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn join(&self, lock: &LockName) -> Place {
+        let fresh = || Queue { turn: Arc::new(Semaphore::new(1)), freed: Notify::new() };
+        let queue = self.map().entry(lock.clone()).or_insert_with(|| Arc::new(fresh())).clone();
+        Place { queues: self.clone(), lock: lock.clone(), queue }
+    }
+
+    /// A lease of this process ended: whoever asks the nodes for it may ask again at once.
+    pub(crate) fn freed(&self, lock: &LockName) {
+        if let Some(queue) = self.map().get(lock) {
+            queue.freed.notify_waiters();
+        }
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.map().len()
+    }
+}
+
+impl Place {
+    /// Waits for the turn, behind everybody who asked before.
+    pub(crate) async fn turn(self) -> Turn {
+        let permit = self.queue.turn.clone().acquire_owned().await;
+        Turn { _permit: permit.expect("the semaphore is never closed"), place: self }
+    }
+}
+
+impl Turn {
+    /// Completes when a lease of this process on this lock ended after the call.
+    pub(crate) fn freed(&self) -> Notified<'_> {
+        self.place.queue.freed.notified()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut map = self.queues.map();
+        // Ours and the map's: nobody else is here.
+        if Arc::strong_count(&self.queue) == 2 {
+            map.remove(&self.lock);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn turns_are_taken_in_order_and_empty_queues_go_away() {
+        let (queues, lock) = (Queues::default(), LockName::new("l").unwrap());
+        let first = queues.join(&lock).turn().await;
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let waiters: Vec<_> = (0..10)
+            .map(|i| {
+                let (place, order) = (queues.join(&lock), order.clone());
+                let mut turn = Box::pin(place.turn());
+                // Queue up in this order, whatever order the tasks run in.
+                assert!(
+                    std::future::Future::poll(
+                        turn.as_mut(),
+                        &mut std::task::Context::from_waker(std::task::Waker::noop())
+                    )
+                    .is_pending()
+                );
+                tokio::spawn(async move {
+                    let _turn = turn.await;
+                    order.lock().unwrap().push(i);
+                })
+            })
+            .collect();
+        drop(first);
+        for waiter in waiters {
+            waiter.await.unwrap();
+        }
+        assert_eq!(*order.lock().unwrap(), (0..10).collect::<Vec<_>>());
+        assert_eq!(queues.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_waiter_that_leaves_does_not_block_the_others() {
+        let (queues, lock) = (Queues::default(), LockName::new("l").unwrap());
+        let first = queues.join(&lock).turn().await;
+        let second = tokio::spawn(queues.join(&lock).turn());
+        let third = tokio::spawn(queues.join(&lock).turn());
+        second.abort();
+        drop(first);
+        drop(third.await.unwrap());
+        let _ = second.await;
+        assert_eq!(queues.len(), 0);
+    }
+}

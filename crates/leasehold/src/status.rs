@@ -1,0 +1,158 @@
+//! Looking at locks and nodes without touching them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leasehold_core::{Fence, LockName, Moment, NodeError, Owner, Sighting, Standing};
+
+use crate::clock::Clock;
+use crate::driver::Member;
+use crate::node::NodeId;
+
+/// One lock, as each node sees it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct LockStatus {
+    /// Which lock.
+    pub name: LockName,
+    /// What each node says, in the order of the member list.
+    pub nodes: Vec<(NodeId, Result<Sighting, NodeError>)>,
+}
+
+impl LockStatus {
+    /// Whoever owns the lock on most nodes, and on how many.
+    pub fn owner(&self) -> Option<(&Owner, usize)> {
+        let owners = || self.sightings().filter_map(|sighting| sighting.owner.as_ref());
+        let votes = |owner: &Owner| owners().filter(|other| *other == owner).count();
+        owners().map(|owner| (owner, votes(owner))).max_by_key(|(_, votes)| *votes)
+    }
+
+    /// The owner, if a quorum agrees on it.
+    pub fn holder(&self) -> Option<&Owner> {
+        self.owner().filter(|(_, votes)| *votes > self.nodes.len() / 2).map(|(owner, _)| owner)
+    }
+
+    /// The highest fence on record.
+    pub fn fence(&self) -> Option<Fence> {
+        self.sightings().filter_map(|sighting| sighting.fence).max()
+    }
+
+    /// When fewer than a quorum will own it if nobody extends it: from then on it may be acquired.
+    /// `None` if it is not held, or never expires.
+    pub fn expires_in(&self) -> Option<Duration> {
+        let holder = self.holder()?;
+        let mut left: Vec<_> = self
+            .sightings()
+            .filter(|sighting| sighting.owner.as_ref() == Some(holder))
+            .map(|sighting| sighting.expires_in.unwrap_or(Duration::MAX))
+            .collect();
+        left.sort_unstable();
+        let majority = self.nodes.len() / 2 + 1;
+        left.get(left.len() - majority).copied().filter(|left| *left < Duration::MAX)
+    }
+
+    fn sightings(&self) -> impl Iterator<Item = &Sighting> {
+        self.nodes.iter().filter_map(|(_, sighting)| sighting.as_ref().ok())
+    }
+}
+
+/// Joins what the nodes list into one status per lock.
+pub(crate) fn merge(answers: Vec<(NodeId, Result<Vec<Sighting>, NodeError>)>) -> Vec<LockStatus> {
+    let names: BTreeMap<LockName, ()> = answers
+        .iter()
+        .filter_map(|(_, listed)| listed.as_ref().ok())
+        .flatten()
+        .map(|sighting| (sighting.lock.clone(), ()))
+        .collect();
+    let look = |name: &LockName, listed: &Result<Vec<Sighting>, NodeError>| match listed {
+        Err(error) => Err(error.clone()),
+        Ok(listed) => {
+            let found = listed.iter().find(|sighting| sighting.lock == *name).cloned();
+            let absent =
+                || Sighting { lock: name.clone(), owner: None, expires_in: None, fence: None };
+            Ok(found.unwrap_or_else(absent))
+        }
+    };
+    names
+        .into_keys()
+        .map(|name| LockStatus {
+            nodes: answers.iter().map(|(id, listed)| (id.clone(), look(&name, listed))).collect(),
+            name,
+        })
+        .collect()
+}
+
+/// How one node is.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct NodeHealth {
+    /// Which node.
+    pub node: NodeId,
+    /// Whether it votes.
+    pub state: NodeState,
+    /// Of the last probe.
+    pub round_trip: Option<Duration>,
+    /// Its wall clock minus ours, in microseconds; good to half a round trip.
+    pub clock_offset_micros: Option<i64>,
+    /// Name and version of the server.
+    pub version: Option<String>,
+    /// Something an operator should know though the node votes.
+    pub warning: Option<String>,
+}
+
+/// Whether a node votes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NodeState {
+    /// It does.
+    Up,
+    /// Not now: it lost its memory, or its clock jumped.
+    Quarantined {
+        /// For how long yet.
+        left: Duration,
+        /// Why.
+        why: String,
+    },
+    /// Not until somebody changes something.
+    Refused {
+        /// What is wrong, and what to do.
+        why: String,
+    },
+    /// It does not answer.
+    Down {
+        /// Why.
+        error: NodeError,
+    },
+    /// Nobody asked it yet.
+    Unknown,
+}
+
+impl NodeHealth {
+    pub(crate) fn of(member: &Member, now: Moment, clock: &dyn Clock) -> Self {
+        let notes = member.notes();
+        let state = match notes.admission.standing() {
+            Standing::Voting(_) => NodeState::Up,
+            Standing::Waiting { until, cause } => {
+                NodeState::Quarantined { left: until.since(now), why: cause.to_string() }
+            }
+            Standing::Refused { reason } | Standing::Foreign { reason } => {
+                NodeState::Refused { why: reason.clone() }
+            }
+            Standing::Down(error) => NodeState::Down { error: error.clone() },
+            Standing::Unknown => NodeState::Unknown,
+        };
+        // The core compares with our boot clock; people compare wall clocks.
+        let wall_ahead = clock.wall().0 as i64 - (now.as_nanos() / 1000) as i64;
+        Self {
+            node: member.node.id().clone(),
+            state,
+            round_trip: notes.round_trip,
+            clock_offset_micros: notes
+                .admission
+                .clock_offset_micros()
+                .map(|offset| offset - wall_ahead),
+            version: notes.version.clone(),
+            warning: notes.admission.warning().map(str::to_owned),
+        }
+    }
+}
