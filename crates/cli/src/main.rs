@@ -1,3 +1,42 @@
-//! The binary `leasehold`.
+//! The binary `leasehold`: parse, one call, exit.
 
-fn main() {}
+mod args;
+mod commands;
+mod exit;
+
+use std::process::ExitCode;
+
+use args::{Args, Command};
+use clap::Parser;
+use exit::Exit;
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            let is_help = !error.use_stderr();
+            // A closed terminal is no reason to fail otherwise than for what was asked.
+            let _ = error.print();
+            return if is_help { Exit::Success } else { Exit::Usage }.into();
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("leasehold: cannot start: {error}");
+            return Exit::Unavailable.into();
+        }
+    };
+    let result = runtime.block_on(async {
+        match &args.command {
+            Command::Run(run) => commands::run::exec(&args, run).await,
+        }
+    });
+    match result {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            eprintln!("leasehold: {failure}");
+            Exit::from(&failure).into()
+        }
+    }
+}

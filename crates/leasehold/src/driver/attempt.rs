@@ -75,14 +75,10 @@ impl Attempt {
     }
 
     /// Above the floor of every node that will be asked, because a node counts an absent fence as
-    /// its floor; above what was seen; and near the clock.
+    /// its floor; above what was seen; and near the nodes' clocks.
     fn proposal(&self, cluster: &Cluster) -> Fence {
-        let floors = cluster
-            .members
-            .iter()
-            .filter_map(|member| member.notes().admission.standing().pass().map(|pass| pass.floor));
-        let seen = floors.max().unwrap_or(Fence::ZERO).max(cluster.fence_ahead(&self.lock));
-        Fence::proposal(cluster.clock.wall(), seen)
+        let (clock, floor) = cluster.clock_and_floor();
+        Fence::proposal(clock, floor.max(cluster.fence_ahead(&self.lock)))
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use leasehold_core::rounds::ExtendRound;
 use leasehold_core::{
     AdmissionPolicy, Answer, Drift, Fence, Holder, LockName, Moment, NodeError, Pass, Quorum,
-    Request, Standing, Ttl,
+    Request, Standing, Ttl, WallMicros,
 };
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
@@ -229,15 +229,41 @@ impl Cluster {
         op
     }
 
-    /// The highest fence of `lock` that was seen to be ahead of our clock.
+    /// What the nodes' wall clocks show in the middle, and the highest floor of those that vote.
+    ///
+    /// Proposals follow the nodes' clocks rather than our own: the floor of a node that lost its
+    /// memory is its clock, so a holder with a clock of its own could leave fences above it that
+    /// nobody remembers. Our clock only stands in while no node is known.
+    fn clock_and_floor(&self) -> (WallMicros, Fence) {
+        let mut floor = Fence::ZERO;
+        let mut offsets = Vec::with_capacity(self.members.len());
+        for member in &self.members {
+            let notes = member.notes();
+            if let Some(pass) = notes.admission.standing().pass() {
+                floor = floor.max(pass.floor);
+                offsets.extend(notes.admission.clock_offset_micros());
+            }
+        }
+        offsets.sort_unstable();
+        let clock = match offsets.get(offsets.len().saturating_sub(1) / 2) {
+            Some(offset) => {
+                let ours = (self.now().as_nanos() / 1000) as i64;
+                WallMicros(u64::try_from(ours.saturating_add(*offset)).unwrap_or(0))
+            }
+            None => self.clock.wall(),
+        };
+        (clock, floor)
+    }
+
+    /// The highest fence of `lock` that was seen to be ahead of the clock.
     fn fence_ahead(&self, lock: &LockName) -> Fence {
         let ahead = self.fences_ahead.lock().unwrap_or_else(PoisonError::into_inner);
         ahead.get(lock).copied().unwrap_or(Fence::ZERO)
     }
 
-    /// Remembers a fence that our clock would not have reached, to save the next acquire a round.
+    /// Remembers a fence that the clock would not have reached, to save the next acquire a round.
     fn remember_fence(&self, lock: &LockName, fence: Fence) {
-        if fence < Fence::from_clock(self.clock.wall()) {
+        if fence < Fence::from_clock(self.clock_and_floor().0) {
             return;
         }
         let mut ahead = self.fences_ahead.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,0 +1,77 @@
+//! The one table of exit codes.
+
+use std::process::ExitCode;
+
+use leasehold::{AcquireError, Loss, OpenError};
+use thiserror::Error;
+
+/// How the program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Success,
+    /// The command's own code, or 128 + the signal that ended it.
+    Child(u8),
+    /// EX_USAGE.
+    Usage,
+    /// EX_UNAVAILABLE: no quorum, no backend.
+    Unavailable,
+    /// EX_TEMPFAIL: somebody else holds the lock.
+    Busy,
+    /// EX_CONFIG.
+    Config,
+    /// The first code after those of sysexits: the lease was lost and the command was stopped.
+    Lost,
+    /// As shells say it: the command cannot be executed.
+    NotExecutable,
+    /// As shells say it: there is no such command.
+    NotFound,
+}
+
+/// What went wrong.
+#[derive(Debug, Error)]
+pub(crate) enum Failure {
+    #[error("{0}")]
+    Open(#[from] OpenError),
+    #[error("{0}")]
+    Acquire(#[from] AcquireError),
+    #[error("lock `{0}` is held by another")]
+    Busy(String),
+    #[error("{0}; the command was stopped")]
+    Lost(#[from] Loss),
+    #[error("cannot start `{command}`: {error}")]
+    Start { command: String, error: std::io::Error },
+}
+
+impl From<&Failure> for Exit {
+    fn from(failure: &Failure) -> Self {
+        match failure {
+            Failure::Open(OpenError::Options(_) | OpenError::File(_)) => Self::Config,
+            Failure::Open(_) => Self::Unavailable,
+            Failure::Acquire(AcquireError::Options(_)) => Self::Usage,
+            Failure::Acquire(error) if error.is_held() => Self::Busy,
+            Failure::Acquire(_) => Self::Unavailable,
+            Failure::Busy(_) => Self::Busy,
+            Failure::Lost(_) => Self::Lost,
+            Failure::Start { error, .. } => match error.kind() {
+                std::io::ErrorKind::NotFound => Self::NotFound,
+                _ => Self::NotExecutable,
+            },
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(match exit {
+            Exit::Success => 0,
+            Exit::Child(code) => code,
+            Exit::Usage => 64,
+            Exit::Unavailable => 69,
+            Exit::Busy => 75,
+            Exit::Config => 78,
+            Exit::Lost => 79,
+            Exit::NotExecutable => 126,
+            Exit::NotFound => 127,
+        })
+    }
+}

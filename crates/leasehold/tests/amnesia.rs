@@ -1,0 +1,202 @@
+//! Nodes that forget, and nodes whose clocks jump: they must not vote before what they forgot is
+//! over, and fences must grow all the same.
+
+mod real;
+
+use std::time::{Duration, Instant};
+
+use leasehold::{AcquireError, Builder, Fence, NodeState};
+use leasehold_testkit::RedisServer;
+use real::{Cluster, LONG, PATIENCE, ms, secs, votes, within};
+
+/// The longest Ttl in these tests, and so the quarantine: 2 s + 1 % + 2 ms + twice 50 ms.
+const MAX_TTL: Duration = secs(2);
+const QUARANTINE: Duration = ms(2122);
+
+fn client(cluster: &Cluster) -> Builder {
+    cluster.client().max_ttl(MAX_TTL).max_clock_skew(ms(50))
+}
+
+fn is_quarantined(node: &leasehold::NodeHealth) -> bool {
+    matches!(node.state, NodeState::Quarantined { .. })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_restarted_empty_does_not_vote_before_its_quarantine_is_over() {
+    let cluster = Cluster::of(5);
+    let locks = client(&cluster).open().await.unwrap();
+    votes(&locks, 5).await;
+    let before = locks.lock("l").ttl(MAX_TTL).acquire().await.unwrap();
+    let fence = before.fence();
+    let _ = before.release().await;
+    let restarted = Instant::now();
+    for node in [0, 1, 2] {
+        cluster.servers[node].restart_empty();
+    }
+    within(secs(5), "all three are found out", || locks.nodes()[..3].iter().all(is_quarantined))
+        .await;
+    let error = locks.lock("l").ttl(MAX_TTL).try_acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error:?}");
+    assert!(error.to_string().contains("lost its memory: it does not vote for another"), "{error}");
+    let other = client(&cluster).open().await.unwrap();
+    let guard = other.lock("l").ttl(MAX_TTL).acquire().await.expect("waits it out");
+    assert!(restarted.elapsed() >= QUARANTINE, "{:?}", restarted.elapsed());
+    assert!(guard.fence() > fence);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_survives_one_restart_and_a_second_holder_is_kept_out_after_two() {
+    let cluster = Cluster::of(5);
+    let locks = client(&cluster).open().await.unwrap();
+    votes(&locks, 5).await;
+    let held = locks.lock("l").ttl(MAX_TTL).acquire().await.unwrap();
+    let rival = client(&cluster).open().await.unwrap();
+    let keeps_out = async |held: &leasehold::Guard| {
+        let until = Instant::now() + QUARANTINE + ms(500);
+        while Instant::now() < until {
+            let refused = rival.lock("l").ttl(MAX_TTL).try_acquire().await;
+            assert!(
+                matches!(refused, Ok(None) | Err(AcquireError::NoQuorum { .. })),
+                "a second holder: {refused:?}"
+            );
+            held.ensure_valid(Duration::ZERO).expect("the first holds on");
+            tokio::time::sleep(ms(20)).await;
+        }
+    };
+    cluster.servers[0].restart_empty();
+    keeps_out(&held).await;
+    cluster.servers[1].restart_empty();
+    keeps_out(&held).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flushing_takes_the_vote_although_the_connection_lives_on() {
+    let cluster = Cluster::of(5);
+    let locks = client(&cluster).open().await.unwrap();
+    votes(&locks, 5).await;
+    let held = locks.lock("l").ttl(MAX_TTL).manual().acquire().await.unwrap();
+    for node in [0, 1, 2] {
+        cluster.servers[node].flush_all();
+    }
+    let rival = cluster.client().max_clock_skew(ms(50)).open().await.unwrap();
+    while held.ensure_valid(Duration::ZERO).is_ok() {
+        let refused = rival.lock("l").ttl(MAX_TTL).try_acquire().await;
+        assert!(matches!(refused, Ok(None) | Err(AcquireError::NoQuorum { .. })), "{refused:?}");
+    }
+    let next = rival.lock("l").ttl(MAX_TTL).acquire().await.unwrap();
+    assert!(next.fence() > held.fence());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_with_every_write_on_disk_loses_neither_vote_nor_lock() {
+    let servers = RedisServer::redis().append_fsync("always").start_many(3);
+    let cluster = Cluster { servers, proxies: Vec::new() };
+    let locks = cluster.client().open().await.unwrap();
+    votes(&locks, 3).await;
+    let held = locks.lock("l").ttl(LONG).manual().acquire().await.unwrap();
+    for server in &cluster.servers {
+        server.kill();
+        server.restart();
+    }
+    votes(&locks, 3).await;
+    assert!(locks.lock("l").ttl(LONG).try_acquire().await.unwrap().is_none(), "still held");
+    held.extend().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_from_a_lazy_disk_begins_a_new_life() {
+    let servers = RedisServer::redis().append_fsync("everysec").start_many(3);
+    let cluster = Cluster { servers, proxies: Vec::new() };
+    let locks = client(&cluster).open().await.unwrap();
+    votes(&locks, 3).await;
+    let record = cluster.servers[0].get("leasehold:node").unwrap();
+    cluster.servers[0].kill();
+    cluster.servers[0].restart();
+    within(secs(5), "it is found out", || is_quarantined(&locks.nodes()[0])).await;
+    let after = cluster.servers[0].get("leasehold:node").unwrap();
+    let life =
+        |record: &str| record.split(' ').find(|w| w.starts_with("life=")).unwrap().to_owned();
+    assert_ne!(life(&record), life(&after));
+    votes(&locks, 3).await;
+}
+
+/// A node's clock jumps by an hour while locks are held.
+async fn jump(by: f64) {
+    let servers = RedisServer::redis().with_clock_shim().start_many(3);
+    let cluster = Cluster { servers, proxies: Vec::new() };
+    let locks = client(&cluster).open().await.unwrap();
+    votes(&locks, 3).await;
+    let held = locks.lock("l").ttl(MAX_TTL).acquire().await.unwrap();
+    cluster.servers[1].jump_clock(by);
+    let jumped = Instant::now();
+    within(secs(5), "the jump is noticed", || is_quarantined(&locks.nodes()[1])).await;
+    let node = &locks.nodes()[1];
+    let NodeState::Quarantined { why, .. } = &node.state else { unreachable!() };
+    let way = if by > 0.0 { "forward" } else { "back" };
+    assert!(why.contains(&format!("its clock jumped {way} by 3")), "{why}");
+    let offset = node.clock_offset_micros.unwrap() as f64 / 1e6;
+    assert!((offset - by).abs() < 5.0, "{offset}");
+    held.ensure_valid(Duration::ZERO).expect("two of three keep it");
+    // Its vote is gone: with another node down there is no quorum.
+    cluster.servers[2].pause();
+    let error = locks.lock("m").ttl(MAX_TTL).try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("its clock jumped"), "{error}");
+    cluster.servers[2].resume();
+    votes(&locks, 3).await;
+    assert!(jumped.elapsed() >= QUARANTINE, "{:?}", jumped.elapsed());
+    drop(held);
+    let fences: Vec<Fence> = vec![
+        locks.lock("l").ttl(MAX_TTL).acquire().await.unwrap().fence(),
+        locks.lock("l").ttl(MAX_TTL).acquire().await.unwrap().fence(),
+    ];
+    assert!(fences[0] < fences[1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_jumps_forward_loses_its_vote() {
+    jump(3600.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_jumps_back_loses_its_vote() {
+    jump(-3600.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_word_a_fresh_cluster_waits_and_names_the_way_out() {
+    let cluster = Cluster::of(3);
+    let settings = leasehold::Locks::builder().url(cluster.url()).timeout(PATIENCE);
+    let locks = settings.clone().open().await.unwrap();
+    let error = locks.lock("l").ttl(secs(5)).try_acquire().await.unwrap_err().to_string();
+    assert!(error.contains("it is new or lost its memory"), "{error}");
+    locks.init().await.unwrap();
+    assert!(locks.lock("l").ttl(secs(5)).try_acquire().await.unwrap().is_some());
+    assert!(settings.open().await.unwrap().lock("m").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_fences_are_dropped_behind_a_raised_floor() {
+    let cluster = Cluster::of(3);
+    let settings = cluster.client().fence_retention(ms(800)).forget_every(ms(100));
+    let locks = settings.open().await.unwrap();
+    votes(&locks, 3).await;
+    let kept = locks.lock("kept").ttl(LONG).acquire().await.unwrap();
+    let fence = {
+        let guard = locks.lock("idle").ttl(LONG).acquire().await.unwrap();
+        let fence = guard.fence();
+        let _ = guard.release().await;
+        fence
+    };
+    for server in &cluster.servers {
+        within(secs(15), "the idle fence goes", || {
+            let score = |name| server.command(&["ZSCORE", "leasehold:fences", name]).unwrap();
+            score("leasehold:lock:idle").as_text().is_none()
+        })
+        .await;
+        let held = server.command(&["ZSCORE", "leasehold:fences", "leasehold:lock:kept"]).unwrap();
+        assert!(held.as_text().is_some(), "a held lock keeps its fence");
+    }
+    kept.extend().await.expect("and can be extended");
+    let again = locks.lock("idle").ttl(LONG).acquire().await.unwrap();
+    assert!(again.fence() > fence, "forgotten, yet never given again");
+}
