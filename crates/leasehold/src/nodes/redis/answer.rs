@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use leasehold_core::{
-    Answer, Facts, Fence, LockName, NodeError, Owner, Reply, Request, Sighting, WallMicros,
+    Answer, Facts, Fence, LockName, NodeError, Owner, Reply, Request, Role, Sighting, WallMicros,
 };
 
 use super::exchange::{Exchange, FORGET_PAGE, LIST_PAGE, Session, Stage};
@@ -256,10 +256,15 @@ fn probed(replies: &[Value], session: &mut Session) -> Read<Reply> {
         session.facts = facts;
         session.facts_read = Instant::now();
     }
+    let record = match accepted(identity) {
+        // CLUSTERDOWN, MOVED …: what matters is that it is a cluster.
+        Err(_) if session.facts.role == Role::ClusterMember => None,
+        identity => record(identity?)?,
+    };
     Ok(Reply::Facts(Box::new(Facts {
         generation: session.generation,
         clock: clock(time)?,
-        record: record(accepted(identity)?)?,
+        record,
         server: session.facts.clone(),
     })))
 }
@@ -417,14 +422,17 @@ fn is_forbidden(value: &Value) -> bool {
 
 /// The server's own words, and what to do where they do not say it.
 pub(super) fn rejected(words: &str) -> NodeError {
-    // Scripts append their name and line.
-    let words = words.split(" script: ").next().unwrap_or(words).trim_end();
+    // Scripts append their name and line: ` script: <sha>, on @user_script:36.`
+    let words = match words.rsplit_once(" script: ") {
+        Some((words, place)) if place.contains("@user_script") => words,
+        _ => words,
+    };
     let hint = match words.split(' ').next().unwrap_or_default() {
         "NOAUTH" => "; give a password in the URL",
         "NOPERM" => "; the rights that are needed stand in docs/backends/redis.md",
         "READONLY" => "; a replica cannot vote",
         "WRONGTYPE" => "; `leasehold:node` and `leasehold:fences` must be left to leasehold",
-        _ if words.contains("user executing the script can't") => {
+        _ if words.contains("ACL failure") || words.contains("executing the script can't") => {
             "; the rights that are needed stand in docs/backends/redis.md"
         }
         _ => "",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use leasehold_core::NodeError;
+use leasehold_core::{NodeError, Role};
 
 use super::answer::{rejected, setting};
 use super::exchange::{IDENTITY, Session};
@@ -47,8 +47,6 @@ pub(super) async fn shake_hands(
         accepted(select, "")?;
     }
     let info = accepted(info, "INFO is needed to tell what the server is: ")?;
-    // LOADING, MASTERDOWN, no right to read: it could serve nobody.
-    accepted(identity, "")?;
     for load in loads {
         // Scripts that cannot be loaded can still be sent whole.
         if let Some(words) = load.error().filter(|words| words.starts_with("LOADING")) {
@@ -61,6 +59,11 @@ pub(super) async fn shake_hands(
         .ok_or_else(|| NodeError::Garbled {
             reason: "INFO is not that of a Redis".to_owned(),
         })?;
+    // LOADING, MASTERDOWN, no right to read: it could serve nobody. A member of a cluster never
+    // does, and is to say so itself.
+    if facts.role != Role::ClusterMember {
+        accepted(identity, "")?;
+    }
     if edition.is_too_old() {
         let reason = format!("{} is too old: it must be 6.2 or later", facts.version);
         return Err(NodeError::Rejected { reason });

@@ -64,17 +64,25 @@ pub(super) fn decode(bytes: &[u8], resp3: bool) -> Result<Decoded, String> {
         return Ok(Decoded::Incomplete);
     };
     let frame = &bytes[..length];
-    let broken = |_| format!("no reply at all: `{}`", excerpt(frame));
+    let broken = || format!("no reply at all: `{}`", excerpt(frame));
+    let whole = |used: usize| {
+        if used == length {
+            Ok(used)
+        } else {
+            Err(broken())
+        }
+    };
     if !resp3 {
-        return match redis_protocol::resp2::decode::decode(frame).map_err(broken)? {
-            Some((frame, used)) => Ok(Decoded::Reply(from_resp2(frame), used)),
-            None => Ok(Decoded::Incomplete),
-        };
+        let read = redis_protocol::resp2::decode::decode(frame).ok().flatten();
+        let (frame, used) = read.ok_or_else(broken)?;
+        return Ok(Decoded::Reply(from_resp2(frame), whole(used)?));
     }
-    match redis_protocol::resp3::decode::complete::decode(frame).map_err(broken)? {
-        Some((Frame3::Push { .. }, used)) => Ok(Decoded::Push(used)),
-        Some((frame, used)) => Ok(Decoded::Reply(from_resp3(frame)?, used)),
-        None => Ok(Decoded::Incomplete),
+    let read = redis_protocol::resp3::decode::complete::decode(frame)
+        .ok()
+        .flatten();
+    match read.ok_or_else(broken)? {
+        (Frame3::Push { .. }, used) => Ok(Decoded::Push(whole(used)?)),
+        (frame, used) => Ok(Decoded::Reply(from_resp3(frame)?, whole(used)?)),
     }
 }
 
