@@ -26,35 +26,16 @@ async fn serves(node: &RedisNode) {
     let name = &format!("a{}", TURN.fetch_add(1, Ordering::Relaxed));
     let pass = admit(node, 100).await;
     let pass = Some(&pass);
-    assert_eq!(
-        ask(node, acquire(name, 1, 200), pass).await,
-        Ok(Reply::Granted)
-    );
+    assert_eq!(ask(node, acquire(name, 1, 200), pass).await, Ok(Reply::Granted));
     ask(node, extend(name, 1, 200), pass).await.unwrap();
-    ask(node, Request::Inspect { lock: lock(name) }, None)
-        .await
-        .unwrap();
-    ask(
-        node,
-        Request::List {
-            prefix: String::new(),
-        },
-        None,
-    )
-    .await
-    .unwrap();
+    ask(node, Request::Inspect { lock: lock(name) }, None).await.unwrap();
+    ask(node, Request::List { prefix: String::new() }, None).await.unwrap();
     assert_eq!(ask(node, release(name, 1), None).await, Ok(Reply::Released));
     ask(node, acquire(name, 2, 300), pass).await.unwrap();
-    let force = Request::ForceRelease {
-        lock: lock(name),
-        fence: fence(300),
-    };
+    let force = Request::ForceRelease { lock: lock(name), fence: fence(300) };
     assert_eq!(ask(node, force, pass).await, Ok(Reply::Released));
     let forget = Request::ForgetIdle { below: fence(99) };
-    assert_eq!(
-        ask(node, forget, pass).await,
-        Ok(Reply::Forgot { fences: 0 })
-    );
+    assert_eq!(ask(node, forget, pass).await, Ok(Reply::Forgot { fences: 0 }));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,15 +73,9 @@ async fn the_documented_rights_suffice_and_a_missing_one_is_a_sentence() {
             server.flush_all();
         }
         let said = words(verdict(&url("noinfo")).await);
-        assert!(
-            said.contains("INFO is needed") && said.contains("NOPERM"),
-            "{said}"
-        );
+        assert!(said.contains("INFO is needed") && said.contains("NOPERM"), "{said}");
         let said = words(verdict(&url("nokeys")).await);
-        assert!(
-            said.contains("NOPERM") && said.contains("docs/backends/redis.md"),
-            "{said}"
-        );
+        assert!(said.contains("NOPERM") && said.contains("docs/backends/redis.md"), "{said}");
 
         admit(&connect(&url("full")), 100).await;
         for user in ["nozadd", "noeval"] {
@@ -121,11 +96,7 @@ async fn a_wrong_or_missing_password_is_the_reason_in_every_refusal() {
     }
     let server = RedisServer::redis().password("hunter2").start();
     assert!(verdict(&server.url()).await.is_ok());
-    assert!(
-        verdict(&format!("{}?protocol=2", server.url()))
-            .await
-            .is_ok()
-    );
+    assert!(verdict(&format!("{}?protocol=2", server.url())).await.is_ok());
     for protocol in ["", "?protocol=2"] {
         let wrong = format!("redis://:hunter3@{}{protocol}", server.addr());
         let none = format!("redis://{}{protocol}", server.addr());
@@ -141,17 +112,11 @@ async fn a_wrong_or_missing_password_is_the_reason_in_every_refusal() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unreachable_servers_are_told_apart() {
-    let free = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let refused = words(verdict(&format!("redis://{free}")).await);
     assert_eq!(refused, "connection refused");
     let unknown = words(verdict("redis://no-such-host.invalid").await);
-    assert!(
-        unknown.starts_with("no such host `no-such-host.invalid`"),
-        "{unknown}"
-    );
+    assert!(unknown.starts_with("no such host `no-such-host.invalid`"), "{unknown}");
     let no_socket = words(verdict("unix:///no/such/socket").await);
     assert_eq!(no_socket, "no such file or directory");
 
@@ -171,10 +136,7 @@ async fn sockets_databases_and_ipv6_lead_to_the_right_keys() {
         return;
     }
     let server = RedisServer::redis().unix_socket().password("pw").start();
-    let node = connect(&format!(
-        "unix://:pw@{}?db=3",
-        server.socket_path().display()
-    ));
+    let node = connect(&format!("unix://:pw@{}?db=3", server.socket_path().display()));
     let pass = admit(&node, 100).await;
     ask(&node, acquire("a", 1, 200), Some(&pass)).await.unwrap();
     assert!(!server.exists(&key("a")), "not in database 0");
@@ -193,10 +155,9 @@ async fn sockets_databases_and_ipv6_lead_to_the_right_keys() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_cluster_members_and_durable_servers_say_so() {
-    for (need, builder) in [
-        (Need::Redis, RedisServer::redis()),
-        (Need::Valkey, RedisServer::valkey()),
-    ] {
+    for (need, builder) in
+        [(Need::Redis, RedisServer::redis()), (Need::Valkey, RedisServer::valkey())]
+    {
         if skip(need) {
             return;
         }
@@ -211,17 +172,11 @@ async fn replicas_cluster_members_and_durable_servers_say_so() {
         let node = connect(&replica.url());
         let server = facts(&node).await.server;
         assert_eq!((server.role, server.durable), (Role::Replica, false));
-        let replace = Request::ReplaceRecord {
-            expected: None,
-            record: "x".into(),
-        };
+        let replace = Request::ReplaceRecord { expected: None, record: "x".into() };
         let said = words(ask(&node, replace, None).await);
         assert!(said.contains("READONLY"), "{said}");
         let shard = builder.config("cluster-enabled", "yes").start();
-        assert_eq!(
-            facts(&connect(&shard.url())).await.server.role,
-            Role::ClusterMember
-        );
+        assert_eq!(facts(&connect(&shard.url())).await.server.role, Role::ClusterMember);
     }
 }
 
@@ -230,23 +185,13 @@ async fn a_server_without_memory_left_says_so_and_grants_nothing() {
     for server in both_servers() {
         let node = connect(&server.url());
         let pass = admit(&node, 100).await;
-        ask(&node, acquire("mine", 1, 200), Some(&pass))
-            .await
-            .unwrap();
-        server
-            .command(&["CONFIG", "SET", "maxmemory", "1"])
-            .unwrap();
+        ask(&node, acquire("mine", 1, 200), Some(&pass)).await.unwrap();
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
         let answer = ask(&node, acquire("a", 1, 200), Some(&pass)).await;
-        assert!(
-            matches!(answer, Err(NodeError::Rejected { .. })),
-            "{answer:?}"
-        );
+        assert!(matches!(answer, Err(NodeError::Rejected { .. })), "{answer:?}");
         assert!(words(answer).contains("OOM"));
         assert!(!server.exists(&key("a")));
-        assert_eq!(
-            ask(&node, release("mine", 1), None).await,
-            Ok(Reply::Released)
-        );
+        assert_eq!(ask(&node, release("mine", 1), None).await, Ok(Reply::Released));
     }
 }
 
@@ -263,9 +208,7 @@ async fn a_server_that_loads_is_waited_for() {
         .start();
     let value = "x".repeat(4096);
     for i in 0..60 {
-        server
-            .command(&["SET", &format!("key{i}"), &value])
-            .unwrap();
+        server.command(&["SET", &format!("key{i}"), &value]).unwrap();
     }
     server.command(&["BGREWRITEAOF"]).unwrap();
     eventually(PATIENCE, "it is rewritten", || {
@@ -289,39 +232,19 @@ async fn tls_wants_the_right_authority_and_the_client_certificate_that_is_asked_
         return;
     }
     let (files, stranger) = (TlsFiles::generate(), TlsFiles::generate());
-    let server = RedisServer::redis()
-        .tls(&files)
-        .config("tls-auth-clients", "yes")
-        .start();
+    let server = RedisServer::redis().tls(&files).config("tls-auth-clients", "yes").start();
     let ca = |files: &TlsFiles| format!("?ca={}", files.ca().display());
     let client = |files: &TlsFiles| {
         let (cert, key) = (files.client_cert(), files.client_key());
         format!("&cert={}&key={}", cert.display(), key.display())
     };
-    serves(&connect(&format!(
-        "{}{}{}",
-        server.url(),
-        ca(&files),
-        client(&files)
-    )))
-    .await;
+    serves(&connect(&format!("{}{}{}", server.url(), ca(&files), client(&files)))).await;
     let by_address = format!("rediss://{}", server.addr());
-    serves(&connect(&format!(
-        "{by_address}{}{}&protocol=2",
-        ca(&files),
-        client(&files)
-    )))
-    .await;
+    serves(&connect(&format!("{by_address}{}{}&protocol=2", ca(&files), client(&files)))).await;
     for (parameters, word) in [
         (ca(&files), "ertificate"),
-        (
-            format!("{}{}", ca(&files), client(&stranger)),
-            "TLS: received fatal alert",
-        ),
-        (
-            format!("{}{}", ca(&stranger), client(&files)),
-            "UnknownIssuer",
-        ),
+        (format!("{}{}", ca(&files), client(&stranger)), "TLS: received fatal alert"),
+        (format!("{}{}", ca(&stranger), client(&files)), "UnknownIssuer"),
         (String::new(), "UnknownIssuer"),
     ] {
         let said = words(verdict(&format!("{}{parameters}", server.url())).await);
@@ -334,17 +257,10 @@ async fn tls_wants_the_right_authority_and_the_client_certificate_that_is_asked_
     );
 
     let setup = |parameters: String| {
-        let config = redis::parse(&format!("rediss://localhost{parameters}"))
-            .unwrap()
-            .0
-            .remove(0);
+        let config = redis::parse(&format!("rediss://localhost{parameters}")).unwrap().0.remove(0);
         RedisNode::connect(config, "".into(), PATIENCE, &Handle::current())
     };
-    let swapped = format!(
-        "?cert={}&key={}",
-        files.ca().display(),
-        files.client_key().display()
-    );
+    let swapped = format!("?cert={}&key={}", files.ca().display(), files.client_key().display());
     for parameters in ["?ca=/no/such/file".to_owned(), swapped] {
         assert!(matches!(setup(parameters), Err(SetupError::Tls(_))));
     }
@@ -355,11 +271,8 @@ async fn a_lock_cannot_be_one_of_our_own_keys() {
     let Some(server) = both_servers().into_iter().next() else {
         return;
     };
-    for (prefix, name) in [
-        ("leasehold:", "node"),
-        ("leasehold:", "fences"),
-        ("", "leasehold:node"),
-    ] {
+    for (prefix, name) in [("leasehold:", "node"), ("leasehold:", "fences"), ("", "leasehold:node")]
+    {
         let node = connect_with(&server.url(), prefix);
         let pass = admit(&node, 100).await;
         for request in [acquire(name, 1, 200), release(name, 1)] {

@@ -23,33 +23,18 @@ async fn forgotten_scripts_are_sent_whole_and_work() {
         let pass = admit(&node, 100).await;
         let flush = || server.command(&["SCRIPT", "FLUSH"]).unwrap();
         flush();
-        assert_eq!(
-            ask(&node, acquire("a", 1, 200), Some(&pass)).await,
-            Ok(Reply::Granted)
-        );
+        assert_eq!(ask(&node, acquire("a", 1, 200), Some(&pass)).await, Ok(Reply::Granted));
         flush();
         let extended = ask(&node, extend("a", 1, 200), Some(&pass)).await;
-        assert!(
-            matches!(extended, Ok(Reply::Extended { .. })),
-            "{extended:?}"
-        );
+        assert!(matches!(extended, Ok(Reply::Extended { .. })), "{extended:?}");
         flush();
         assert_eq!(ask(&node, release("a", 1), None).await, Ok(Reply::Released));
         flush();
-        let force = Request::ForceRelease {
-            lock: lock("a"),
-            fence: fence(300),
-        };
-        assert_eq!(
-            ask(&node, force, Some(&pass)).await,
-            Ok(Reply::NotHeld { owner: None })
-        );
+        let force = Request::ForceRelease { lock: lock("a"), fence: fence(300) };
+        assert_eq!(ask(&node, force, Some(&pass)).await, Ok(Reply::NotHeld { owner: None }));
         flush();
         let forget = Request::ForgetIdle { below: fence(50) };
-        assert_eq!(
-            ask(&node, forget, Some(&pass)).await,
-            Ok(Reply::Forgot { fences: 0 })
-        );
+        assert_eq!(ask(&node, forget, Some(&pass)).await, Ok(Reply::Forgot { fences: 0 }));
         assert!(calls(&server, "eval") >= 4);
     }
 }
@@ -62,14 +47,9 @@ async fn every_script_is_known_by_our_sum_after_connecting() {
         ask(&node, acquire("a", 1, 200), Some(&pass)).await.unwrap();
         ask(&node, extend("a", 1, 200), Some(&pass)).await.unwrap();
         ask(&node, release("a", 1), None).await.unwrap();
-        let force = Request::ForceRelease {
-            lock: lock("a"),
-            fence: fence(300),
-        };
+        let force = Request::ForceRelease { lock: lock("a"), fence: fence(300) };
         ask(&node, force, Some(&pass)).await.unwrap();
-        ask(&node, Request::ForgetIdle { below: fence(5) }, Some(&pass))
-            .await
-            .unwrap();
+        ask(&node, Request::ForgetIdle { below: fence(5) }, Some(&pass)).await.unwrap();
         assert_eq!(calls(&server, "eval"), 0, "no script was unknown");
         assert!(calls(&server, "evalsha") >= 5);
     }
@@ -101,12 +81,7 @@ async fn a_release_that_nobody_waits_for_is_carried_out_even_by_a_server_that_fo
         ask(&node, acquire("a", 1, 200), Some(&pass)).await.unwrap();
         server.command(&["SCRIPT", "FLUSH"]).unwrap();
         let request = Arc::new(release("a", 1));
-        node.ask(Ask {
-            request,
-            pass: None,
-            reply_to: ReplyTo::nobody(),
-            limit: SHORT,
-        });
+        node.ask(Ask { request, pass: None, reply_to: ReplyTo::nobody(), limit: SHORT });
         eventually(PATIENCE, "it is released", || !server.exists(&key("a")));
     }
 }
@@ -157,23 +132,12 @@ async fn a_killed_server_answers_with_errors_and_gets_nothing_twice() {
         tokio::time::sleep(Duration::from_millis(1100)).await;
         server.pause();
         let pending: Vec<_> = (0..20)
-            .map(|i| {
-                start(
-                    &node,
-                    acquire(&format!("n{i}"), 1, 200),
-                    Some(&pass),
-                    PATIENCE,
-                )
-                .1
-            })
+            .map(|i| start(&node, acquire(&format!("n{i}"), 1, 200), Some(&pass), PATIENCE).1)
             .collect();
         server.kill();
         for answer in pending {
             let answer = wait(answer).await;
-            assert!(
-                matches!(answer, Err(NodeError::Unreachable { .. })),
-                "{answer:?}"
-            );
+            assert!(matches!(answer, Err(NodeError::Unreachable { .. })), "{answer:?}");
         }
         eventually(PATIENCE, "refused at once, with the reason", || {
             let (_, mut answer) = start(&node, Request::Probe, None, PATIENCE);
@@ -181,10 +145,7 @@ async fn a_killed_server_answers_with_errors_and_gets_nothing_twice() {
                 if reason == "connection refused")
         });
         server.restart_empty();
-        tokio::time::timeout(PATIENCE, generation.changed())
-            .await
-            .unwrap()
-            .unwrap();
+        tokio::time::timeout(PATIENCE, generation.changed()).await.unwrap().unwrap();
         assert_eq!(*generation.borrow_and_update(), 2);
         let old = ask(&node, acquire("a", 1, 200), Some(&pass)).await;
         assert!(
@@ -207,10 +168,7 @@ async fn a_request_whose_reply_was_lost_is_not_sent_again() {
         let before = scripts(&server);
         proxy.set(Fault::CutAfterRequest);
         let lost = ask(&node, acquire("a", 1, 200), Some(&pass)).await;
-        assert!(
-            matches!(lost, Err(NodeError::Unreachable { .. })),
-            "{lost:?}"
-        );
+        assert!(matches!(lost, Err(NodeError::Unreachable { .. })), "{lost:?}");
         assert_eq!(facts(&node).await.generation, 2);
         assert!(server.exists(&key("a")));
         assert_eq!(scripts(&server), before + 1);
@@ -223,17 +181,13 @@ async fn a_hung_server_is_refused_at_once_and_used_again_when_it_answers() {
     for server in both_servers() {
         let node = connect(&server.url());
         let pass = admit(&node, 100).await;
-        ask(&node, acquire("mine", 1, 200), Some(&pass))
-            .await
-            .unwrap();
+        ask(&node, acquire("mine", 1, 200), Some(&pass)).await.unwrap();
         server.pause();
         let (_, first) = start(&node, acquire("a", 1, 200), Some(&pass), SHORT);
         tokio::time::sleep(SHORT + SHORT).await;
         for request in [acquire("b", 1, 200), Request::Probe] {
             let (_, mut answer) = start(&node, request, Some(&pass), SHORT);
-            let Ok(Err(NodeError::Overloaded { reason })) = answer.try_recv() else {
-                panic!()
-            };
+            let Ok(Err(NodeError::Overloaded { reason })) = answer.try_recv() else { panic!() };
             assert!(
                 reason.starts_with("no answer for 0.") || reason.starts_with("no answer for 1.")
             );
@@ -244,15 +198,8 @@ async fn a_hung_server_is_refused_at_once_and_used_again_when_it_answers() {
         assert_eq!(wait(first).await, Ok(Reply::Granted));
         assert_eq!(wait(release_a).await, Ok(Reply::Released));
         assert_eq!(wait(release_mine).await, Ok(Reply::Released));
-        assert_eq!(
-            ask(&node, acquire("b", 1, 300), Some(&pass)).await,
-            Ok(Reply::Granted)
-        );
-        assert_eq!(
-            *node.generation().borrow(),
-            1,
-            "the same connection all along"
-        );
+        assert_eq!(ask(&node, acquire("b", 1, 300), Some(&pass)).await, Ok(Reply::Granted));
+        assert_eq!(*node.generation().borrow(), 1, "the same connection all along");
         assert!(!server.exists(&key("a")) && !server.exists(&key("mine")));
     }
 }
@@ -277,14 +224,8 @@ async fn a_black_hole_holds_a_bounded_backlog_and_is_left_after_ten_seconds() {
         .count();
     assert_eq!(refused, count - 65_535, "the rest is turned away at once");
     let lost = wait(first).await;
-    assert!(
-        began.elapsed() > Duration::from_secs(9),
-        "{:?}",
-        began.elapsed()
-    );
-    let Err(NodeError::Unreachable { reason }) = lost else {
-        panic!("{lost:?}")
-    };
+    assert!(began.elapsed() > Duration::from_secs(9), "{:?}", began.elapsed());
+    let Err(NodeError::Unreachable { reason }) = lost else { panic!("{lost:?}") };
     assert!(reason.starts_with("no answer for 1"), "{reason}");
     proxy.set(Fault::Pass);
     assert_eq!(facts(&node).await.generation, 2);
@@ -321,10 +262,7 @@ async fn lies_are_never_a_grant() {
                 let mut generation = node.generation();
                 proxy.set(Fault::Pass);
                 let changed = generation.wait_for(|generation| *generation == 2);
-                tokio::time::timeout(PATIENCE, changed)
-                    .await
-                    .unwrap()
-                    .unwrap();
+                tokio::time::timeout(PATIENCE, changed).await.unwrap().unwrap();
                 assert!(!server.exists(&key("a")));
                 server.command(&["DEL", "leasehold:node"]).unwrap();
             }
@@ -339,10 +277,7 @@ async fn replies_that_come_byte_by_byte_are_put_together() {
         let node = connect(&proxy.url());
         let pass = admit(&node, 100).await;
         proxy.set(Fault::OneByteAtATime);
-        assert_eq!(
-            ask(&node, acquire("a", 1, 200), Some(&pass)).await,
-            Ok(Reply::Granted)
-        );
+        assert_eq!(ask(&node, acquire("a", 1, 200), Some(&pass)).await, Ok(Reply::Granted));
         let busy = ask(&node, acquire("a", 2, 300), Some(&pass)).await;
         assert!(matches!(busy, Ok(Reply::Busy { .. })), "{busy:?}");
     }
@@ -358,10 +293,7 @@ async fn what_is_asked_while_connecting_goes_out_unless_its_time_is_over() {
         let (_, patient) = start(&node, Request::Probe, None, PATIENCE);
         let (_, mut voting) = start(&node, acquire("a", 1, 9), Some(&pass("x", 1, 0)), PATIENCE);
         let not_voting = voting.try_recv();
-        assert!(
-            matches!(not_voting, Ok(Err(NodeError::NotVoting { .. }))),
-            "{not_voting:?}"
-        );
+        assert!(matches!(not_voting, Ok(Err(NodeError::NotVoting { .. }))), "{not_voting:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
         proxy.set(Fault::Pass);
         let late = wait(hasty).await;
@@ -376,31 +308,20 @@ async fn a_node_that_is_dropped_still_sends_its_releases_and_then_hangs_up() {
         let node = connect(&server.url());
         let pass = admit(&node, 100).await;
         for i in 0..200 {
-            ask(&node, acquire(&format!("n{i}"), 1, 200), Some(&pass))
-                .await
-                .unwrap();
+            ask(&node, acquire(&format!("n{i}"), 1, 200), Some(&pass)).await.unwrap();
         }
         for i in 0..200 {
             let request = Arc::new(release(&format!("n{i}"), 1));
-            node.ask(Ask {
-                request,
-                pass: None,
-                reply_to: ReplyTo::nobody(),
-                limit: SHORT,
-            });
+            node.ask(Ask { request, pass: None, reply_to: ReplyTo::nobody(), limit: SHORT });
         }
         drop(node);
-        eventually(
-            PATIENCE,
-            "all are released and the connection is gone",
-            || {
-                let Ok(Value::Array(keys)) = server.command(&["KEYS", "leasehold:lock:*"]) else {
-                    return false;
-                };
-                let clients = server.command(&["CLIENT", "LIST"]).unwrap();
-                keys.is_empty() && !clients.as_text().unwrap().contains("name=leasehold ")
-            },
-        );
+        eventually(PATIENCE, "all are released and the connection is gone", || {
+            let Ok(Value::Array(keys)) = server.command(&["KEYS", "leasehold:lock:*"]) else {
+                return false;
+            };
+            let clients = server.command(&["CLIENT", "LIST"]).unwrap();
+            keys.is_empty() && !clients.as_text().unwrap().contains("name=leasehold ")
+        });
     }
 }
 
@@ -435,8 +356,5 @@ fn a_node_whose_runtime_is_gone_answers_at_once() {
     });
     drop(runtime);
     let (_, mut answer) = start(&node, Request::Probe, None, SHORT);
-    assert!(matches!(
-        answer.try_recv(),
-        Ok(Err(NodeError::Unreachable { .. }))
-    ));
+    assert!(matches!(answer.try_recv(), Ok(Err(NodeError::Unreachable { .. }))));
 }

@@ -26,13 +26,7 @@ pub(crate) struct Seat {
 impl Seat {
     pub(crate) fn new() -> (Arc<Self>, oneshot::Receiver<Answer>) {
         let (sender, receiver) = oneshot::channel();
-        (
-            Arc::new(Self {
-                sender: Mutex::new(Some(sender)),
-                wanted: true.into(),
-            }),
-            receiver,
-        )
+        (Arc::new(Self { sender: Mutex::new(Some(sender)), wanted: true.into() }), receiver)
     }
 
     pub(crate) fn give_up(&self) {
@@ -70,12 +64,7 @@ pub(crate) fn start(
 ) -> (Arc<Seat>, oneshot::Receiver<Answer>) {
     let (seat, receiver) = Seat::new();
     let reply_to = ReplyTo::new(seat.clone(), 0, 0);
-    node.ask(Ask {
-        request: Arc::new(request),
-        pass: pass.cloned(),
-        reply_to,
-        limit,
-    });
+    node.ask(Ask { request: Arc::new(request), pass: pass.cloned(), reply_to, limit });
     (seat, receiver)
 }
 
@@ -84,10 +73,7 @@ pub(crate) async fn ask(node: &RedisNode, request: Request, pass: Option<&Pass>)
 }
 
 pub(crate) async fn wait(receiver: oneshot::Receiver<Answer>) -> Answer {
-    tokio::time::timeout(PATIENCE, receiver)
-        .await
-        .expect("an answer in time")
-        .expect("an answer")
+    tokio::time::timeout(PATIENCE, receiver).await.expect("an answer in time").expect("an answer")
 }
 
 /// Asks until the node answers with facts: it may be connecting.
@@ -107,25 +93,14 @@ pub(crate) async fn admit(node: &RedisNode, floor: u64) -> Pass {
     let facts = facts(node).await;
     let expected = facts.record.map(Into::into);
     let record: Arc<str> = record(floor).into();
-    let request = Request::ReplaceRecord {
-        expected,
-        record: record.clone(),
-    };
-    assert_eq!(
-        ask(node, request, None).await,
-        Ok(Reply::Record { replaced: true })
-    );
+    let request = Request::ReplaceRecord { expected, record: record.clone() };
+    assert_eq!(ask(node, request, None).await, Ok(Reply::Record { replaced: true }));
     pass(&record, facts.generation, floor)
 }
 
 pub(crate) fn pass(record: &str, generation: u64, floor: u64) -> Pass {
     let max_ttl = Duration::from_secs(30);
-    Pass {
-        record: record.into(),
-        generation,
-        floor: fence(floor),
-        max_ttl,
-    }
+    Pass { record: record.into(), generation, floor: fence(floor), max_ttl }
 }
 
 pub(crate) fn record(floor: u64) -> String {
@@ -160,28 +135,15 @@ pub(crate) fn ttl() -> Ttl {
 
 pub(crate) fn acquire(name: &str, who: u128, proposal: u64) -> Request {
     let (lock, holder, proposal) = (lock(name), holder(who), fence(proposal));
-    Request::Acquire {
-        lock,
-        holder,
-        proposal,
-        ttl: ttl(),
-    }
+    Request::Acquire { lock, holder, proposal, ttl: ttl() }
 }
 
 pub(crate) fn extend(name: &str, who: u128, token: u64) -> Request {
-    Request::Extend {
-        lock: lock(name),
-        holder: holder(who),
-        token: fence(token),
-        ttl: ttl(),
-    }
+    Request::Extend { lock: lock(name), holder: holder(who), token: fence(token), ttl: ttl() }
 }
 
 pub(crate) fn release(name: &str, who: u128) -> Request {
-    Request::Release {
-        lock: lock(name),
-        holder: holder(who),
-    }
+    Request::Release { lock: lock(name), holder: holder(who) }
 }
 
 pub(crate) fn key(name: &str) -> String {
@@ -195,23 +157,15 @@ pub(crate) fn words(answer: Answer) -> String {
 
 #[track_caller]
 pub(crate) fn assert_garbled(answer: &Answer) {
-    assert!(
-        matches!(answer, Err(NodeError::Garbled { .. })),
-        "{answer:?}"
-    );
+    assert!(matches!(answer, Err(NodeError::Garbled { .. })), "{answer:?}");
 }
 
 /// How often the server has carried out `command`.
 pub(crate) fn calls(server: &RedisServer, command: &str) -> u64 {
     let info = server.command(&["INFO", "commandstats"]).unwrap();
-    let Value::Text(info) = info else {
-        panic!("{info:?}")
-    };
+    let Value::Text(info) = info else { panic!("{info:?}") };
     let field = format!("cmdstat_{command}:calls=");
-    let Some(line) = info
-        .lines()
-        .find_map(|line| line.strip_prefix(field.as_str()))
-    else {
+    let Some(line) = info.lines().find_map(|line| line.strip_prefix(field.as_str())) else {
         return 0;
     };
     line.split(',').next().unwrap().parse().unwrap()
@@ -220,10 +174,9 @@ pub(crate) fn calls(server: &RedisServer, command: &str) -> u64 {
 /// Redis and Valkey, each spoken to in both versions of the protocol.
 pub(crate) fn every_server() -> Vec<(RedisServer, &'static str)> {
     let mut servers = Vec::new();
-    for (need, builder) in [
-        (Need::Redis, RedisServer::redis()),
-        (Need::Valkey, RedisServer::valkey()),
-    ] {
+    for (need, builder) in
+        [(Need::Redis, RedisServer::redis()), (Need::Valkey, RedisServer::valkey())]
+    {
         if !skip(need) {
             servers.push((builder.clone().start(), "?protocol=3"));
             servers.push((builder.start(), "?protocol=2"));
@@ -234,9 +187,5 @@ pub(crate) fn every_server() -> Vec<(RedisServer, &'static str)> {
 
 /// Redis, and Valkey with its own compare-and-delete.
 pub(crate) fn both_servers() -> Vec<RedisServer> {
-    every_server()
-        .into_iter()
-        .step_by(2)
-        .map(|(server, _)| server)
-        .collect()
+    every_server().into_iter().step_by(2).map(|(server, _)| server).collect()
 }

@@ -27,25 +27,20 @@ type Read<T> = Result<T, NodeError>;
 impl Exchange {
     /// Takes the replies to what [`Exchange::send`] wrote.
     pub(super) fn receive(mut self, replies: Vec<Value>, session: &mut Session) -> Step {
-        let forgotten = replies
-            .first()
-            .and_then(Value::error)
-            .is_some_and(|e| e.starts_with("NOSCRIPT"));
+        let forgotten =
+            replies.first().and_then(Value::error).is_some_and(|e| e.starts_with("NOSCRIPT"));
         if forgotten && self.by == CallBy::Sha {
             self.by = CallBy::Text;
             return Step::Again(self);
         }
         self.by = CallBy::Sha;
-        self.read(replies, session)
-            .unwrap_or_else(|error| Step::Answer(Err(error)))
+        self.read(replies, session).unwrap_or_else(|error| Step::Answer(Err(error)))
     }
 
     fn read(mut self, replies: Vec<Value>, session: &mut Session) -> Read<Step> {
         let stage = std::mem::replace(&mut self.stage, Stage::Only);
         let reply = match (stage, &*self.request) {
-            (Stage::Identify, _) => Reply::Stranger {
-                record: record(only(&replies)?)?,
-            },
+            (Stage::Identify, _) => Reply::Stranger { record: record(only(&replies)?)? },
             (Stage::CompareAndDelete(_), _) => match only(&replies) {
                 Ok(Value::Int(1)) => Reply::Released,
                 Ok(Value::Int(0)) => return Ok(self.again(Stage::WhoHolds)),
@@ -57,9 +52,7 @@ impl Exchange {
                 }
                 Err(error) => return Err(error),
             },
-            (Stage::WhoHolds, _) => Reply::NotHeld {
-                owner: looked(&replies)?.0,
-            },
+            (Stage::WhoHolds, _) => Reply::NotHeld { owner: looked(&replies)?.0 },
             (Stage::Scan { found, .. }, Request::List { prefix }) => {
                 let (cursor, found) = scanned(&replies, &session.prefix, prefix, found)?;
                 if cursor != b"0" {
@@ -68,25 +61,13 @@ impl Exchange {
                 let todo: Vec<_> = found.into_iter().rev().collect();
                 return Ok(self.look_on(todo, Vec::new()));
             }
-            (
-                Stage::Look {
-                    mut todo,
-                    batch,
-                    mut seen,
-                },
-                _,
-            ) => {
+            (Stage::Look { mut todo, batch, mut seen }, _) => {
                 let asked = todo.split_off(todo.len().saturating_sub(batch));
                 // `todo` is sorted downwards, so that its end comes next.
                 for ((lock, fence), replies) in asked.into_iter().rev().zip(replies.rchunks(3)) {
                     let (owner, expires_in) = looked(replies)?;
                     if owner.is_some() {
-                        seen.push(Sighting {
-                            lock,
-                            owner,
-                            expires_in,
-                            fence: Some(fence),
-                        });
+                        seen.push(Sighting { lock, owner, expires_in, fence: Some(fence) });
                     }
                 }
                 return Ok(self.look_on(todo, seen));
@@ -103,24 +84,9 @@ impl Exchange {
                     .map(<[u8]>::to_vec)
                     .collect();
                 let others = members.len() - keys.len();
-                return Ok(self.again(Stage::Drop {
-                    keys,
-                    is_last,
-                    others,
-                    skipped,
-                    gone,
-                }));
+                return Ok(self.again(Stage::Drop { keys, is_last, others, skipped, gone }));
             }
-            (
-                Stage::Drop {
-                    keys,
-                    is_last,
-                    others,
-                    skipped,
-                    gone,
-                },
-                _,
-            ) => match only(&replies)? {
+            (Stage::Drop { keys, is_last, others, skipped, gone }, _) => match only(&replies)? {
                 Value::Int(dropped @ 0..) => {
                     let gone = gone + *dropped as u64;
                     if !is_last {
@@ -144,17 +110,10 @@ impl Exchange {
                     Value::Nil => None,
                     score => Some(fence(score)?),
                 };
-                Reply::Seen(Sighting {
-                    lock: lock.clone(),
-                    owner,
-                    expires_in,
-                    fence,
-                })
+                Reply::Seen(Sighting { lock: lock.clone(), owner, expires_in, fence })
             }
             (_, Request::ReplaceRecord { .. }) => match only(&replies)? {
-                Value::Int(done @ 0..=1) => Reply::Record {
-                    replaced: *done == 1,
-                },
+                Value::Int(done @ 0..=1) => Reply::Record { replaced: *done == 1 },
                 _ => return Err(garbled(&replies)),
             },
             (_, Request::Probe) => probed(&replies, session)?,
@@ -192,12 +151,8 @@ fn acquired(value: &Value) -> Read<Reply> {
 
 fn extended(value: &Value) -> Read<Reply> {
     match tagged(value)? {
-        ("EXTENDED", time) => Ok(Reply::Extended {
-            clock: clock(time)?,
-        }),
-        ("HEALED", time) => Ok(Reply::Healed {
-            clock: clock(time)?,
-        }),
+        ("EXTENDED", time) => Ok(Reply::Extended { clock: clock(time)? }),
+        ("HEALED", time) => Ok(Reply::Healed { clock: clock(time)? }),
         ("SUPERSEDED", [at]) => Ok(Reply::Superseded { fence: fence(at)? }),
         ("BUSY" | "FOREIGN", _) => busy(value),
         _ => stranger(value),
@@ -209,9 +164,7 @@ fn released(request: &Request, value: &Value) -> Read<Reply> {
         return Ok(Reply::Released);
     }
     match (tagged(value)?, request) {
-        (("NOT_HELD", [value, kind]), _) => Ok(Reply::NotHeld {
-            owner: owner(value, kind)?,
-        }),
+        (("NOT_HELD", [value, kind]), _) => Ok(Reply::NotHeld { owner: owner(value, kind)? }),
         (("SUPERSEDED", [at]), Request::ForceRelease { .. }) => {
             Ok(Reply::Superseded { fence: fence(at)? })
         }
@@ -226,18 +179,12 @@ fn busy(value: &Value) -> Read<Reply> {
         ("FOREIGN", [kind, left, at]) => (foreign(kind)?, left, at),
         _ => return Err(garbled(std::slice::from_ref(value))),
     };
-    Ok(Reply::Busy {
-        owner,
-        expires_in: expires_in(left)?,
-        fence: fence(at)?,
-    })
+    Ok(Reply::Busy { owner, expires_in: expires_in(left)?, fence: fence(at)? })
 }
 
 fn stranger(value: &Value) -> Read<Reply> {
     match tagged(value)? {
-        ("STRANGER", [found]) => Ok(Reply::Stranger {
-            record: record(found)?,
-        }),
+        ("STRANGER", [found]) => Ok(Reply::Stranger { record: record(found)? }),
         _ => Err(garbled(std::slice::from_ref(value))),
     }
 }
@@ -302,11 +249,7 @@ fn looked(replies: &[Value]) -> Read<(Option<Owner>, Option<Duration>)> {
     let [value, left, kind] = replies else {
         return Err(garbled(replies));
     };
-    let value = if is_wrong_type(value) {
-        &Value::Nil
-    } else {
-        accepted(value)?
-    };
+    let value = if is_wrong_type(value) { &Value::Nil } else { accepted(value)? };
     let owner = owner(value, accepted(kind)?)?;
     // It may have expired in between.
     if owner.is_none() || *left == Value::Int(-2) {
@@ -326,12 +269,8 @@ fn owner(value: &Value, kind: &Value) -> Read<Option<Owner>> {
 }
 
 fn foreign(kind: &Value) -> Read<Owner> {
-    let kind = kind
-        .str()
-        .ok_or_else(|| garbled(std::slice::from_ref(kind)))?;
-    Ok(Owner::ForeignKey {
-        kind: kind.to_owned(),
-    })
+    let kind = kind.str().ok_or_else(|| garbled(std::slice::from_ref(kind)))?;
+    Ok(Owner::ForeignKey { kind: kind.to_owned() })
 }
 
 /// What PTTL says.
@@ -364,9 +303,7 @@ fn clock(time: &[Value]) -> Read<WallMicros> {
         _ => None,
     };
     let (seconds, micros) = micros.ok_or_else(|| garbled(time))?;
-    Ok(WallMicros(
-        seconds.saturating_mul(1_000_000).saturating_add(micros),
-    ))
+    Ok(WallMicros(seconds.saturating_mul(1_000_000).saturating_add(micros)))
 }
 
 fn record(value: &Value) -> Read<Option<String>> {
@@ -404,15 +341,11 @@ fn only(replies: &[Value]) -> Read<&Value> {
 }
 
 fn accepted(value: &Value) -> Read<&Value> {
-    value
-        .error()
-        .map_or(Ok(value), |words| Err(rejected(words)))
+    value.error().map_or(Ok(value), |words| Err(rejected(words)))
 }
 
 fn is_wrong_type(value: &Value) -> bool {
-    value
-        .error()
-        .is_some_and(|words| words.starts_with("WRONGTYPE"))
+    value.error().is_some_and(|words| words.starts_with("WRONGTYPE"))
 }
 
 fn is_forbidden(value: &Value) -> bool {
@@ -437,15 +370,11 @@ pub(super) fn rejected(words: &str) -> NodeError {
         }
         _ => "",
     };
-    NodeError::Rejected {
-        reason: format!("{words}{hint}"),
-    }
+    NodeError::Rejected { reason: format!("{words}{hint}") }
 }
 
 fn garbled(replies: &[Value]) -> NodeError {
-    NodeError::Garbled {
-        reason: excerpt(format!("{replies:?}").as_bytes()),
-    }
+    NodeError::Garbled { reason: excerpt(format!("{replies:?}").as_bytes()) }
 }
 
 #[cfg(test)]
@@ -478,10 +407,7 @@ mod tests {
         ];
         for shape in shapes {
             let read = acquired(&shape);
-            assert!(
-                matches!(read, Err(NodeError::Garbled { .. })),
-                "{shape:?} -> {read:?}"
-            );
+            assert!(matches!(read, Err(NodeError::Garbled { .. })), "{shape:?} -> {read:?}");
         }
     }
 
@@ -500,9 +426,7 @@ mod tests {
         let words = "OOM command not allowed. script: f00, on @user_script:1.";
         assert_eq!(
             rejected(words),
-            NodeError::Rejected {
-                reason: "OOM command not allowed.".into()
-            }
+            NodeError::Rejected { reason: "OOM command not allowed.".into() }
         );
     }
 }

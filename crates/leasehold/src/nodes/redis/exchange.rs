@@ -60,74 +60,40 @@ pub(super) enum Stage {
     /// Release, after that command found nothing to release.
     WhoHolds,
     /// List: which locks have a fence?
-    Scan {
-        cursor: Vec<u8>,
-        found: BTreeMap<LockName, Fence>,
-    },
+    Scan { cursor: Vec<u8>, found: BTreeMap<LockName, Fence> },
     /// List: who owns the last `batch` of `todo`?
-    Look {
-        todo: Vec<(LockName, Fence)>,
-        batch: usize,
-        seen: Vec<Sighting>,
-    },
+    Look { todo: Vec<(LockName, Fence)>, batch: usize, seen: Vec<Sighting> },
     /// Forget: which fences are low?
     Page { skipped: usize, gone: u64 },
     /// Forget: drop those that nobody owns.
-    Drop {
-        keys: Vec<Vec<u8>>,
-        is_last: bool,
-        others: usize,
-        skipped: usize,
-        gone: u64,
-    },
+    Drop { keys: Vec<Vec<u8>>, is_last: bool, others: usize, skipped: usize, gone: u64 },
 }
 
 impl Exchange {
     pub(super) fn new(request: Arc<Request>, pass: Option<Pass>, session: &Session) -> Self {
         let stage = match &*request {
             request if request.needs_identity() && pass.is_none() => Stage::Identify,
-            Request::Release { .. } => session
-                .compare_and_delete
-                .map_or(Stage::Only, Stage::CompareAndDelete),
-            Request::List { .. } => Stage::Scan {
-                cursor: b"0".into(),
-                found: BTreeMap::new(),
-            },
-            Request::ForgetIdle { .. } => Stage::Page {
-                skipped: 0,
-                gone: 0,
-            },
+            Request::Release { .. } => {
+                session.compare_and_delete.map_or(Stage::Only, Stage::CompareAndDelete)
+            }
+            Request::List { .. } => Stage::Scan { cursor: b"0".into(), found: BTreeMap::new() },
+            Request::ForgetIdle { .. } => Stage::Page { skipped: 0, gone: 0 },
             _ => Stage::Only,
         };
-        Self {
-            request,
-            pass,
-            stage,
-            by: CallBy::Sha,
-        }
+        Self { request, pass, stage, by: CallBy::Sha }
     }
 
     /// Whether later steps are taken even if nobody waits any more: ownership is to end, and old
     /// fences are to go, for the sake of others.
     pub(super) fn is_duty(&self) -> bool {
-        matches!(
-            *self.request,
-            Request::Release { .. } | Request::ForgetIdle { .. }
-        )
+        matches!(*self.request, Request::Release { .. } | Request::ForgetIdle { .. })
     }
 
     /// Writes the commands of this stage; returns how many replies they get.
     pub(super) fn send(&self, session: &Session, out: &mut BytesMut) -> usize {
-        let mut writer = Writer {
-            out,
-            replies: 0,
-            by: self.by,
-        };
+        let mut writer = Writer { out, replies: 0, by: self.by };
         let key = |lock: &LockName| [session.prefix.as_bytes(), lock.as_str().as_bytes()].concat();
-        let pass = self
-            .pass
-            .as_ref()
-            .map_or(("", Fence::ZERO), |pass| (&*pass.record, pass.floor));
+        let pass = self.pass.as_ref().map_or(("", Fence::ZERO), |pass| (&*pass.record, pass.floor));
         match (&self.stage, &*self.request) {
             (Stage::Identify, _) => writer.command(&[b"GET", IDENTITY.as_bytes()]),
             (Stage::CompareAndDelete(native), Request::Release { lock, holder }) => {
@@ -175,26 +141,10 @@ impl Exchange {
                 all.extend(keys.iter().map(Vec::as_slice));
                 writer.script(&script::FORGET, &all, &[pass.0, &bound]);
             }
-            (
-                _,
-                Request::Acquire {
-                    lock,
-                    holder,
-                    proposal,
-                    ttl,
-                },
-            ) => {
+            (_, Request::Acquire { lock, holder, proposal, ttl }) => {
                 writer.own(&script::ACQUIRE, &key(lock), pass, holder, *proposal, *ttl);
             }
-            (
-                _,
-                Request::Extend {
-                    lock,
-                    holder,
-                    token,
-                    ttl,
-                },
-            ) => {
+            (_, Request::Extend { lock, holder, token, ttl }) => {
                 writer.own(&script::EXTEND, &key(lock), pass, holder, *token, *ttl);
             }
             (_, Request::Release { lock, holder }) => {
@@ -204,11 +154,7 @@ impl Exchange {
                 let keys: [&[u8]; 3] = [&key(lock), IDENTITY.as_bytes(), FENCES.as_bytes()];
                 let (seen, next) = (fence.to_string(), fence.next().to_string());
                 let floor = pass.1.to_string();
-                writer.script(
-                    &script::FORCE_RELEASE,
-                    &keys,
-                    &[pass.0, &seen, &next, &floor],
-                );
+                writer.script(&script::FORCE_RELEASE, &keys, &[pass.0, &seen, &next, &floor]);
             }
             (_, Request::Inspect { lock }) => {
                 let key = key(lock);
@@ -264,16 +210,9 @@ impl Writer<'_> {
         ttl: Ttl,
     ) {
         let keys = [key, IDENTITY.as_bytes(), FENCES.as_bytes()];
-        let (fence, ttl, floor) = (
-            fence.to_string(),
-            ttl.as_millis().to_string(),
-            floor.to_string(),
-        );
-        self.script(
-            script,
-            &keys,
-            &[record, holder.as_str(), &fence, &ttl, &floor],
-        );
+        let (fence, ttl, floor) =
+            (fence.to_string(), ttl.as_millis().to_string(), floor.to_string());
+        self.script(script, &keys, &[record, holder.as_str(), &fence, &ttl, &floor]);
     }
 
     fn script(&mut self, script: &Script, keys: &[&[u8]], args: &[&str]) {

@@ -38,9 +38,7 @@ pub(super) async fn shake_hands(
     }
     let replies = link.call(&out, 4 + scripts.len()).await?;
     let [select, info, fsync, identity, loads @ ..] = replies.as_slice() else {
-        return Err(NodeError::Garbled {
-            reason: format!("{} replies", replies.len()),
-        });
+        return Err(NodeError::Garbled { reason: format!("{} replies", replies.len()) });
     };
     // Redis forbids SELECT in cluster mode, where there is no other database anyway.
     if config.db != 0 {
@@ -56,9 +54,7 @@ pub(super) async fn shake_hands(
     let (facts, edition) = info
         .str()
         .and_then(|info| info::read(info, setting(fsync)))
-        .ok_or_else(|| NodeError::Garbled {
-            reason: "INFO is not that of a Redis".to_owned(),
-        })?;
+        .ok_or_else(|| NodeError::Garbled { reason: "INFO is not that of a Redis".to_owned() })?;
     // LOADING, MASTERDOWN, no right to read: it could serve nobody. A member of a cluster never
     // does, and is to say so itself.
     if facts.role != Role::ClusterMember {
@@ -97,10 +93,7 @@ async fn log_in(link: &mut Link, config: &RedisConfig) -> Result<(), NodeError> 
         match reply.first().and_then(Value::error) {
             None => return Ok(()),
             // An unknown command, an unknown version, or no right to say HELLO.
-            Some(words)
-                if ["ERR", "NOPROTO", "NOPERM"]
-                    .iter()
-                    .any(|w| words.starts_with(w)) => {}
+            Some(words) if ["ERR", "NOPROTO", "NOPERM"].iter().any(|w| words.starts_with(w)) => {}
             Some(words) => return Err(rejected(words)),
         }
         out.clear();
@@ -129,9 +122,9 @@ fn accepted<'a>(value: &'a Value, why: &str) -> Result<&'a Value, NodeError> {
     match value.error() {
         None => Ok(value),
         Some(words) => Err(rejected(words)).map_err(|error| match error {
-            NodeError::Rejected { reason } => NodeError::Rejected {
-                reason: format!("{why}{reason}"),
-            },
+            NodeError::Rejected { reason } => {
+                NodeError::Rejected { reason: format!("{why}{reason}") }
+            }
             other => other,
         }),
     }

@@ -39,8 +39,7 @@ impl Edition {
 /// not the `INFO` of any such server.
 pub(super) fn read(info: &str, appendfsync: Option<&str>) -> Option<(ServerFacts, Edition)> {
     let field = |name: &str| {
-        info.lines()
-            .find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
+        info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
     };
     let valkey = field("valkey_version");
     let version = valkey.or_else(|| field("redis_version"))?;
@@ -60,10 +59,7 @@ pub(super) fn read(info: &str, appendfsync: Option<&str>) -> Option<(ServerFacts
     let has_memory_limit = field("maxmemory").is_some_and(|bytes| bytes != "0");
     let policy = field("maxmemory_policy").filter(|policy| *policy != "noeviction");
     let facts = ServerFacts {
-        version: format!(
-            "{} {version}",
-            if edition.is_valkey { "valkey" } else { "redis" }
-        ),
+        version: format!("{} {version}", if edition.is_valkey { "valkey" } else { "redis" }),
         run_id: field("run_id")?.to_owned(),
         role,
         evicts: policy.filter(|_| has_memory_limit).map(str::to_owned),
@@ -96,12 +92,7 @@ mod tests {
         let (facts, _) = read(&REDIS.replace("maxmemory:100", "maxmemory:0"), None).unwrap();
         assert_eq!((facts.evicts, facts.durable), (None, false));
         let everysec = read(REDIS, Some("everysec")).unwrap().0;
-        let off = read(
-            &REDIS.replace("aof_enabled:1", "aof_enabled:0"),
-            Some("always"),
-        )
-        .unwrap()
-        .0;
+        let off = read(&REDIS.replace("aof_enabled:1", "aof_enabled:0"), Some("always")).unwrap().0;
         assert!(!everysec.durable && !off.durable);
     }
 
@@ -109,10 +100,7 @@ mod tests {
     fn replicas_and_shards_are_told_apart() {
         let role = |from, to| read(&REDIS.replace(from, to), None).unwrap().0.role;
         assert_eq!(role("role:master", "role:slave"), Role::Replica);
-        assert_eq!(
-            role("cluster_enabled:0", "cluster_enabled:1"),
-            Role::ClusterMember
-        );
+        assert_eq!(role("cluster_enabled:0", "cluster_enabled:1"), Role::ClusterMember);
         assert_eq!(role("standalone", "cluster"), Role::ClusterMember);
     }
 
@@ -123,15 +111,9 @@ mod tests {
         let valkey = |version: &str| edition(format!("{REDIS}valkey_version:{version}\r\n"));
         assert!(redis("6.0.16").is_too_old() && redis("5.0").is_too_old());
         assert!(!redis("6.2.0").is_too_old() && !valkey("7.2.4").is_too_old());
-        assert_eq!(
-            redis("8.4.0").compare_and_delete(),
-            Some(CompareAndDelete::DelEx)
-        );
+        assert_eq!(redis("8.4.0").compare_and_delete(), Some(CompareAndDelete::DelEx));
         assert_eq!(redis("8.2.9").compare_and_delete(), None);
-        assert_eq!(
-            valkey("9.0.0").compare_and_delete(),
-            Some(CompareAndDelete::DelIfEq)
-        );
+        assert_eq!(valkey("9.0.0").compare_and_delete(), Some(CompareAndDelete::DelIfEq));
         assert_eq!(valkey("8.1.4").compare_and_delete(), None);
         let (facts, _) = read(&format!("{REDIS}valkey_version:9.1.2\r\n"), None).unwrap();
         assert_eq!(facts.version, "valkey 9.1.2");
@@ -139,12 +121,7 @@ mod tests {
 
     #[test]
     fn what_is_no_info_is_refused() {
-        for text in [
-            "",
-            "hello",
-            "redis_version:7\r\n",
-            "run_id:x\r\nrole:master\r\n",
-        ] {
+        for text in ["", "hello", "redis_version:7\r\n", "run_id:x\r\nrole:master\r\n"] {
             assert!(read(text, None).is_none(), "{text}");
         }
     }

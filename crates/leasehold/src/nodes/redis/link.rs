@@ -40,11 +40,7 @@ pub(super) struct Incoming {
 
 impl Link {
     fn new(reader: Reader, writer: Writer) -> Self {
-        let incoming = Incoming {
-            reader,
-            bytes: BytesMut::new(),
-            resp3: true,
-        };
+        let incoming = Incoming { reader, bytes: BytesMut::new(), resp3: true };
         Self { incoming, writer }
     }
 
@@ -57,9 +53,7 @@ impl Link {
             Address::Tcp { host, port } => (host, *port),
             #[cfg(unix)]
             Address::Unix(path) => {
-                let stream = UnixStream::connect(path)
-                    .await
-                    .map_err(|e| unreachable(&e))?;
+                let stream = UnixStream::connect(path).await.map_err(|e| unreachable(&e))?;
                 let (reader, writer) = stream.into_split();
                 return Ok(Self::new(Box::new(reader), Box::new(writer)));
             }
@@ -73,9 +67,7 @@ impl Link {
         #[cfg(feature = "tls")]
         if let Some(tls) = tls {
             let stream = tls.connector.connect(tls.name.clone(), stream).await;
-            let stream = stream.map_err(|error| NodeError::Unreachable {
-                reason: format!("TLS: {}", system_words(&error)),
-            })?;
+            let stream = stream.map_err(|e| unreachable(&e))?;
             let (reader, writer) = tokio::io::split(stream);
             return Ok(Self::new(Box::new(reader), Box::new(writer)));
         }
@@ -89,10 +81,7 @@ impl Link {
         commands: &[u8],
         replies: usize,
     ) -> Result<Vec<Value>, NodeError> {
-        self.writer
-            .write_all(commands)
-            .await
-            .map_err(|e| unreachable(&e))?;
+        self.writer.write_all(commands).await.map_err(|e| unreachable(&e))?;
         self.writer.flush().await.map_err(|e| unreachable(&e))?;
         let mut values = Vec::with_capacity(replies);
         loop {
@@ -143,12 +132,10 @@ impl Incoming {
 }
 
 async fn open_tcp(host: &str, port: u16) -> Result<TcpStream, NodeError> {
-    let addresses = tokio::net::lookup_host((host, port))
-        .await
-        .map_err(|error| {
-            let reason = format!("no such host `{host}`: {}", system_words(&error));
-            NodeError::Unreachable { reason }
-        })?;
+    let addresses = tokio::net::lookup_host((host, port)).await.map_err(|error| {
+        let reason = format!("no such host `{host}`: {}", system_words(&error));
+        NodeError::Unreachable { reason }
+    })?;
     let mut last = io::Error::other(format!("no such host `{host}`"));
     for address in addresses {
         match TcpStream::connect(address).await {
@@ -164,22 +151,24 @@ async fn open_tcp(host: &str, port: u16) -> Result<TcpStream, NodeError> {
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let keepalive = socket2::TcpKeepalive::new()
-        .with_time(KEEPALIVE_AFTER)
-        .with_interval(KEEPALIVE_EVERY);
+    let keepalive =
+        socket2::TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
     socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive)
 }
 
 /// An error of the system as this node's reason.
 pub(super) fn unreachable(error: &io::Error) -> NodeError {
-    NodeError::Unreachable {
-        reason: system_words(error),
-    }
+    NodeError::Unreachable { reason: system_words(error) }
 }
 
 /// `connection refused`, not `Connection refused (os error 111)`.
 fn system_words(error: &io::Error) -> String {
     let words = error.to_string();
+    // With TLS 1.3 a server's objection to our certificate comes with the first reply.
+    #[cfg(feature = "tls")]
+    if error.get_ref().is_some_and(|inner| inner.is::<tokio_rustls::rustls::Error>()) {
+        return format!("TLS: {words}");
+    }
     let words = words.split(" (os error").next().unwrap_or_default();
     let mut letters = words.chars();
     match (letters.next(), letters.next()) {

@@ -95,11 +95,7 @@ impl RedisNode {
             prefix,
             limit,
         };
-        runtime.spawn(task::run(
-            dialer,
-            Arc::clone(&node.queue),
-            node.closing.clone(),
-        ));
+        runtime.spawn(task::run(dialer, Arc::clone(&node.queue), node.closing.clone()));
         Ok(node)
     }
 }
@@ -110,14 +106,9 @@ impl Node for RedisNode {
     }
 
     fn ask(&self, ask: Ask) {
-        let key = ask
-            .request
-            .lock()
-            .map(|lock| (&*self.prefix, lock.as_str()));
+        let key = ask.request.lock().map(|lock| (&*self.prefix, lock.as_str()));
         let is_ours = |(prefix, name): (&str, &str)| {
-            [FENCES, IDENTITY]
-                .into_iter()
-                .find(|own| own.strip_prefix(prefix) == Some(name))
+            [FENCES, IDENTITY].into_iter().find(|own| own.strip_prefix(prefix) == Some(name))
         };
         if let Some(own) = key.and_then(is_ours) {
             let reason = format!("the key `{own}` is leasehold's own: take another name or prefix");

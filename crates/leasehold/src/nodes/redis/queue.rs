@@ -102,9 +102,7 @@ impl Queue {
             state.phase = Phase::Up(session);
             let now = Instant::now();
             let early = std::mem::take(&mut state.early).into_iter();
-            early
-                .filter_map(|(ask, asked)| state.take_in_late(ask, asked, now))
-                .collect()
+            early.filter_map(|(ask, asked)| state.take_in_late(ask, asked, now)).collect()
         };
         self.generation.send_replace(generation);
         deliver(refused);
@@ -127,11 +125,7 @@ impl Queue {
             state.phase = phase;
             state.outgoing.clear();
             state.is_torn = false;
-            let early = if with_early {
-                std::mem::take(&mut state.early)
-            } else {
-                VecDeque::new()
-            };
+            let early = if with_early { std::mem::take(&mut state.early) } else { VecDeque::new() };
             (std::mem::take(&mut state.pending), early)
         };
         let pending = pending.into_iter().map(|pending| pending.reply_to);
@@ -240,8 +234,7 @@ impl State {
             let error = NodeError::TimedOut { after: ask.limit };
             return Some((ask.reply_to, Err(error)));
         }
-        self.take_in(ask, now)
-            .map(|(reply_to, error)| (reply_to, Err(error)))
+        self.take_in(ask, now).map(|(reply_to, error)| (reply_to, Err(error)))
     }
 
     fn overload(&self, request: &Request, now: Instant) -> Option<NodeError> {
@@ -294,10 +287,7 @@ impl State {
         let Some(mut done) = self.pending.pop_front() else {
             return Ok(());
         };
-        match done
-            .exchange
-            .receive(std::mem::take(&mut done.replies), session)
-        {
+        match done.exchange.receive(std::mem::take(&mut done.replies), session) {
             Step::Answer(answer) => {
                 // After a reply of the wrong shape the next ones may be somebody else's, too.
                 let verdict = match &answer {
@@ -331,7 +321,5 @@ fn wrong_connection(ask: &Ask, generation: Option<u64>) -> Option<NodeError> {
         Some(_) => "reconnected, not examined yet",
         None => "reconnecting",
     };
-    Some(NodeError::NotVoting {
-        reason: reason.to_owned(),
-    })
+    Some(NodeError::NotVoting { reason: reason.to_owned() })
 }

@@ -66,20 +66,14 @@ pub(super) fn decode(bytes: &[u8], resp3: bool) -> Result<Decoded, String> {
     let frame = &bytes[..length];
     let broken = || format!("no reply at all: `{}`", excerpt(frame));
     let whole = |used: usize| {
-        if used == length {
-            Ok(used)
-        } else {
-            Err(broken())
-        }
+        if used == length { Ok(used) } else { Err(broken()) }
     };
     if !resp3 {
         let read = redis_protocol::resp2::decode::decode(frame).ok().flatten();
         let (frame, used) = read.ok_or_else(broken)?;
         return Ok(Decoded::Reply(from_resp2(frame), whole(used)?));
     }
-    let read = redis_protocol::resp3::decode::complete::decode(frame)
-        .ok()
-        .flatten();
+    let read = redis_protocol::resp3::decode::complete::decode(frame).ok().flatten();
     match read.ok_or_else(broken)? {
         (Frame3::Push { .. }, used) => Ok(Decoded::Push(whole(used)?)),
         (frame, used) => Ok(Decoded::Reply(from_resp3(frame)?, whole(used)?)),
@@ -117,9 +111,7 @@ fn measure(bytes: &[u8]) -> Result<Option<usize>, String> {
         if b"+-:_,#(".contains(&kind) {
             continue;
         }
-        let count: Option<i64> = std::str::from_utf8(header)
-            .ok()
-            .and_then(|n| n.parse().ok());
+        let count: Option<i64> = std::str::from_utf8(header).ok().and_then(|n| n.parse().ok());
         let count = match count {
             // Null, as RESP2 writes it.
             Some(-1) => continue,
@@ -142,9 +134,7 @@ fn measure(bytes: &[u8]) -> Result<Option<usize>, String> {
             _ => open.push(count),
         }
         if open.len() > NESTING_MAX {
-            return Err(format!(
-                "a reply that nests deeper than {NESTING_MAX} levels"
-            ));
+            return Err(format!("a reply that nests deeper than {NESTING_MAX} levels"));
         }
     }
     Ok(Some(at))
@@ -162,12 +152,7 @@ fn from_resp2(frame: Frame2) -> Value {
 
 fn from_resp3(frame: Frame3) -> Result<Value, String> {
     let all = |items: Vec<Frame3>| -> Result<Value, String> {
-        Ok(Value::Array(
-            items
-                .into_iter()
-                .map(from_resp3)
-                .collect::<Result<_, _>>()?,
-        ))
+        Ok(Value::Array(items.into_iter().map(from_resp3).collect::<Result<_, _>>()?))
     };
     Ok(match frame {
         Frame3::BlobString { data, .. }
@@ -224,10 +209,7 @@ mod tests {
     fn a_command_is_an_array_of_strings() {
         let mut out = BytesMut::new();
         encode(&mut out, &[b"GET", b"", b"0123456789"]);
-        assert_eq!(
-            &out[..],
-            b"*3\r\n$3\r\nGET\r\n$0\r\n\r\n$10\r\n0123456789\r\n"
-        );
+        assert_eq!(&out[..], b"*3\r\n$3\r\nGET\r\n$0\r\n\r\n$10\r\n0123456789\r\n");
     }
 
     #[test]
@@ -235,10 +217,7 @@ mod tests {
         let resp2: &[u8] = b"*4\r\n$4\r\nBUSY\r\n:-1\r\n$-1\r\n+OK\r\n";
         let resp3: &[u8] = b"*4\r\n$4\r\nBUSY\r\n:-1\r\n_\r\n+OK\r\n";
         let value = Value::Array(vec![text("BUSY"), Value::Int(-1), Value::Nil, text("OK")]);
-        assert_eq!(
-            decode(resp2, false),
-            Ok(Decoded::Reply(value.clone(), resp2.len()))
-        );
+        assert_eq!(decode(resp2, false), Ok(Decoded::Reply(value.clone(), resp2.len())));
         assert_eq!(decode(resp3, true), Ok(Decoded::Reply(value, resp3.len())));
         assert_eq!(decode(b"*-1\r\n", false), Ok(Decoded::Reply(Value::Nil, 5)));
     }
@@ -248,17 +227,11 @@ mod tests {
         let whole: &[u8] =
             b"%2\r\n+a\r\n*2\r\n,1.5\r\n#t\r\n$3\r\nx\r\n\r\n|1\r\n+k\r\n+v\r\n=5\r\ntxt:y\r\n";
         for cut in 0..whole.len() {
-            assert_eq!(
-                decode(&whole[..cut], true),
-                Ok(Decoded::Incomplete),
-                "{cut}"
-            );
+            assert_eq!(decode(&whole[..cut], true), Ok(Decoded::Incomplete), "{cut}");
         }
         let mut more = whole.to_vec();
         more.extend_from_slice(b"+next");
-        let Ok(Decoded::Reply(Value::Array(items), used)) = decode(&more, true) else {
-            panic!()
-        };
+        let Ok(Decoded::Reply(Value::Array(items), used)) = decode(&more, true) else { panic!() };
         assert_eq!((items.len(), used), (4, whole.len()));
     }
 
@@ -295,17 +268,14 @@ mod tests {
     fn random_bytes_never_panic() {
         let mut state = 1_u64;
         let mut dice = move |sides: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) % sides
         };
         let alphabet = b"+-:_,#($!=*~>%|0123459\r\n\r\n?tfxyz ";
         for _ in 0..100_000 {
             let length = dice(40);
-            let bytes: Vec<u8> = (0..length)
-                .map(|_| alphabet[dice(alphabet.len() as u64) as usize])
-                .collect();
+            let bytes: Vec<u8> =
+                (0..length).map(|_| alphabet[dice(alphabet.len() as u64) as usize]).collect();
             for resp3 in [false, true] {
                 if let Ok(Decoded::Reply(_, used) | Decoded::Push(used)) = decode(&bytes, resp3) {
                     assert!(used > 0 && used <= bytes.len());

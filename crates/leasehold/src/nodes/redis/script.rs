@@ -12,10 +12,7 @@ pub(super) struct Script {
 
 impl Script {
     fn new(text: &'static str) -> Self {
-        Self {
-            text,
-            sha: sha1_smol::Sha1::from(text).digest().to_string(),
-        }
+        Self { text, sha: sha1_smol::Sha1::from(text).digest().to_string() }
     }
 }
 
@@ -34,14 +31,7 @@ pub(super) static FORGET: LazyLock<Script> =
 
 /// All of them.
 pub(super) fn all() -> [&'static Script; 6] {
-    [
-        &ACQUIRE,
-        &EXTEND,
-        &RELEASE,
-        &FORCE_RELEASE,
-        &REPLACE_RECORD,
-        &FORGET,
-    ]
+    [&ACQUIRE, &EXTEND, &RELEASE, &FORCE_RELEASE, &REPLACE_RECORD, &FORGET]
 }
 
 /// How a script is named in a call.

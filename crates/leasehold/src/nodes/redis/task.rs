@@ -111,12 +111,10 @@ impl Dialer {
             let session = shake_hands(&mut link, &self.config, &self.prefix, generation).await?;
             Ok((link, session))
         };
-        let (link, session) = tokio::time::timeout(self.limit, attempt)
-            .await
-            .map_err(|_| {
-                let reason = format!("no connection within {:?}", self.limit);
-                NodeError::Unreachable { reason }
-            })??;
+        let (link, session) = tokio::time::timeout(self.limit, attempt).await.map_err(|_| {
+            let reason = format!("no connection within {:?}", self.limit);
+            NodeError::Unreachable { reason }
+        })??;
         tracing::debug!(node = %self.config.id(), version = session.facts.version, "connected");
         queue.open(session);
         Ok(link)

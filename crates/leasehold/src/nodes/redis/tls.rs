@@ -50,31 +50,23 @@ pub(super) struct Tls {
 
 impl Tls {
     pub(super) fn new(paths: &TlsPaths, host: &str) -> Result<Self, TlsError> {
-        let name = ServerName::try_from(host.to_owned()).map_err(|_| TlsError::HostName {
-            host: host.to_owned(),
-        })?;
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| TlsError::HostName { host: host.to_owned() })?;
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|error| TlsError::ClientCertificate {
-                reason: error.to_string(),
-            })?
+            .map_err(|error| TlsError::ClientCertificate { reason: error.to_string() })?
             .with_root_certificates(roots(paths.ca.as_deref())?);
         let config = match (&paths.cert, &paths.key) {
             (Some(cert), Some(key)) => {
                 let chain = certificates(cert)?;
                 let key = PrivateKeyDer::from_pem_file(key).map_err(|error| file(key, error))?;
-                builder
-                    .with_client_auth_cert(chain, key)
-                    .map_err(|error: rustls::Error| TlsError::ClientCertificate {
-                        reason: error.to_string(),
-                    })?
+                builder.with_client_auth_cert(chain, key).map_err(|error: rustls::Error| {
+                    TlsError::ClientCertificate { reason: error.to_string() }
+                })?
             }
             _ => builder.with_no_client_auth(),
         };
-        Ok(Self {
-            connector: TlsConnector::from(Arc::new(config)),
-            name,
-        })
+        Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
     }
 }
 
@@ -88,18 +80,12 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {
     }
     // Machines carry the odd certificate that rustls cannot read; the others still count.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if roots.is_empty() {
-        Err(TlsError::NoRoots)
-    } else {
-        Ok(roots)
-    }
+    if roots.is_empty() { Err(TlsError::NoRoots) } else { Ok(roots) }
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let read = CertificateDer::pem_file_iter(path).map_err(|error| file(path, error))?;
-    let certificates: Vec<_> = read
-        .collect::<Result<_, _>>()
-        .map_err(|error| file(path, error))?;
+    let certificates: Vec<_> = read.collect::<Result<_, _>>().map_err(|error| file(path, error))?;
     if certificates.is_empty() {
         return Err(file(path, "no certificate in it"));
     }
@@ -107,10 +93,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 }
 
 fn file(path: &Path, reason: impl ToString) -> TlsError {
-    TlsError::File {
-        path: path.to_owned(),
-        reason: reason.to_string(),
-    }
+    TlsError::File { path: path.to_owned(), reason: reason.to_string() }
 }
 
 #[cfg(test)]
@@ -124,10 +107,7 @@ mod tests {
         std::fs::write(&text, "hello").unwrap();
         let missing = dir.path().join("missing");
         for path in [&text, &missing] {
-            let ca = TlsPaths {
-                ca: Some(path.clone()),
-                ..TlsPaths::default()
-            };
+            let ca = TlsPaths { ca: Some(path.clone()), ..TlsPaths::default() };
             let said = Tls::new(&ca, "localhost").err().unwrap().to_string();
             assert!(said.starts_with(&path.display().to_string()), "{said}");
         }

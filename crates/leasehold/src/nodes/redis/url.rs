@@ -120,17 +120,10 @@ pub fn parse(text: &str) -> Result<Parsed, UrlError> {
 fn split_list(text: &str) -> Vec<&str> {
     let (mut urls, mut rest) = (Vec::new(), text);
     let mut from = 0;
-    while let Some(at) = rest[from..]
-        .find([',', ' ', '\t', '\n', '\r'])
-        .map(|at| at + from)
-    {
+    while let Some(at) = rest[from..].find([',', ' ', '\t', '\n', '\r']).map(|at| at + from) {
         let after = rest[at..].trim_start_matches([',', ' ', '\t', '\n', '\r']);
         let scheme = after.split_once("://").map_or("", |(scheme, _)| scheme);
-        if !scheme.is_empty()
-            && scheme
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'+')
-        {
+        if !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+') {
             urls.push(&rest[..at]);
             (rest, from) = (after, 0);
         } else {
@@ -148,9 +141,7 @@ fn parse_one(text: &str) -> Result<Parsed, UrlError> {
         "rediss" => (true, false),
         "unix" | "redis+unix" => (false, true),
         _ => {
-            return Err(UrlError::Scheme {
-                scheme: shown(scheme),
-            });
+            return Err(UrlError::Scheme { scheme: shown(scheme) });
         }
     };
     let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -169,12 +160,7 @@ fn parse_one(text: &str) -> Result<Parsed, UrlError> {
     let (user, password) = credentials(user_info)?;
     // The tail is the same for all; a host of our own keeps the hosts' mistakes out of it.
     let tail = Url::parse(&format!("redis://host{tail}")).map_err(|_| UrlError::NotAUrl)?;
-    let Parameters {
-        mut db,
-        tls: files,
-        resp2,
-        others,
-    } = parameters(&tail, tls)?;
+    let Parameters { mut db, tls: files, resp2, others } = parameters(&tail, tls)?;
     let path = tail.path();
     let mut addresses = Vec::new();
     if unix {
@@ -228,18 +214,12 @@ fn host(item: &str, position: usize) -> Result<Address, UrlError> {
     let wrong = || UrlError::Host { host: shown(item) };
     // As http, so that names are checked and written one way: lower case, no needless zeros.
     let url = Url::parse(&format!("http://{item}/")).map_err(|_| wrong())?;
-    let explicit = item
-        .rsplit_once(':')
-        .filter(|(_, port)| !port.ends_with(']'));
+    let explicit = item.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     let port = match explicit {
         Some((_, port)) => port.parse().map_err(|_| wrong())?,
         None => PORT,
     };
-    let host = url
-        .host_str()
-        .ok_or_else(wrong)?
-        .trim_matches(['[', ']'])
-        .to_owned();
+    let host = url.host_str().ok_or_else(wrong)?.trim_matches(['[', ']']).to_owned();
     if port == 0 || url.path() != "/" || url.query().is_some() {
         return Err(wrong());
     }
@@ -254,12 +234,8 @@ struct Parameters {
 }
 
 fn parameters(url: &Url, is_tls: bool) -> Result<Parameters, UrlError> {
-    let mut read = Parameters {
-        db: None,
-        tls: TlsPaths::default(),
-        resp2: false,
-        others: Vec::new(),
-    };
+    let mut read =
+        Parameters { db: None, tls: TlsPaths::default(), resp2: false, others: Vec::new() };
     for (name, value) in url.query_pairs().into_owned() {
         let file = match name.as_str() {
             "ca" => &mut read.tls.ca,
@@ -297,25 +273,17 @@ fn parameters(url: &Url, is_tls: bool) -> Result<Parameters, UrlError> {
 }
 
 fn database(number: &str) -> Result<u32, UrlError> {
-    number
-        .parse()
-        .map_err(|_| UrlError::Database { db: shown(number) })
+    number.parse().map_err(|_| UrlError::Database { db: shown(number) })
 }
 
 fn decoded(text: &str) -> Result<String, UrlError> {
-    let text = percent_decode_str(text)
-        .decode_utf8()
-        .map_err(|_| UrlError::NotUtf8)?;
+    let text = percent_decode_str(text).decode_utf8().map_err(|_| UrlError::NotUtf8)?;
     Ok(text.into_owned())
 }
 
 /// A part of the URL for an error: short, and never what may be a password that slipped into it.
 fn shown(part: &str) -> String {
-    if part.contains('@') || part.len() > 300 {
-        "…".to_owned()
-    } else {
-        part.to_owned()
-    }
+    if part.contains('@') || part.len() > 300 { "…".to_owned() } else { part.to_owned() }
 }
 
 impl RedisConfig {

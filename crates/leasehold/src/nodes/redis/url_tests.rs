@@ -3,12 +3,7 @@
 use super::*;
 
 fn ids(url: &str) -> Vec<String> {
-    parse(url)
-        .unwrap()
-        .0
-        .iter()
-        .map(|node| node.id().to_string())
-        .collect()
+    parse(url).unwrap().0.iter().map(|node| node.id().to_string()).collect()
 }
 
 fn one(url: &str) -> RedisConfig {
@@ -29,10 +24,7 @@ fn each_host_is_a_node() {
         ["[::1]:7000/0", "[2001:db8::1]:6379/0"]
     );
     assert_eq!(ids("redis://a:80,b:443"), ["a:80/0", "b:443/0"]);
-    assert_eq!(
-        ids("unix:///run/redis.sock?db=3"),
-        ["unix:/run/redis.sock/3"]
-    );
+    assert_eq!(ids("unix:///run/redis.sock?db=3"), ["unix:/run/redis.sock/3"]);
     assert_eq!(ids("redis+unix:///a%20b.sock"), ["unix:/a b.sock/0"]);
 }
 
@@ -42,10 +34,7 @@ fn a_list_of_urls_is_as_good() {
         ids("redis://a/1,redis://b,c/2, unix:///s"),
         ["a:6379/1", "b:6379/2", "c:6379/2", "unix:/s/0"]
     );
-    assert_eq!(
-        ids("redis://a redis://b\nredis://c"),
-        ["a:6379/0", "b:6379/0", "c:6379/0"]
-    );
+    assert_eq!(ids("redis://a redis://b\nredis://c"), ["a:6379/0", "b:6379/0", "c:6379/0"]);
 }
 
 #[test]
@@ -56,17 +45,11 @@ fn credentials_are_decoded_and_shared() {
         assert_eq!(node.password.as_deref(), Some("p@,: x:y"));
     }
     let node = one("redis://:secret@a");
-    assert_eq!(
-        (node.user, node.password.as_deref()),
-        (None, Some("secret"))
-    );
+    assert_eq!((node.user, node.password.as_deref()), (None, Some("secret")));
     let node = one("redis://alice@a");
     assert_eq!((node.user.as_deref(), node.password), (Some("alice"), None));
     let node = one("unix://alice:secret@/run/s");
-    assert_eq!(
-        (node.user.as_deref(), node.password.as_deref()),
-        (Some("alice"), Some("secret"))
-    );
+    assert_eq!((node.user.as_deref(), node.password.as_deref()), (Some("alice"), Some("secret")));
 }
 
 #[test]
@@ -116,18 +99,12 @@ fn wrong_urls_are_refused_with_a_sentence_that_keeps_the_password() {
     ] {
         let error = parse(url).expect_err(url).to_string();
         assert!(error.contains(words), "{url}: {error}");
-        assert!(
-            !error.contains("hunter2") && !error.contains("ter2"),
-            "{url}: {error}"
-        );
+        assert!(!error.contains("hunter2") && !error.contains("ter2"), "{url}: {error}");
     }
 }
 
 #[test]
 fn debug_does_not_show_the_password() {
     let shown = format!("{:?}", one("redis://alice:hunter2@a"));
-    assert!(
-        shown.contains("alice") && !shown.contains("hunter2"),
-        "{shown}"
-    );
+    assert!(shown.contains("alice") && !shown.contains("hunter2"), "{shown}");
 }
