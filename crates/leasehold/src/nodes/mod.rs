@@ -2,3 +2,5 @@
 //! guards or each other.
 
 pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;

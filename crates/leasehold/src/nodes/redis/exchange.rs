@@ -1,0 +1,254 @@
+//! One request as Redis commands. Most need one step; what needs more (list, forget, a release
+//! that finds nothing) goes through the stages of an [`Exchange`], each sent behind whatever was
+//! asked meanwhile. How replies are read is in `answer`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use leasehold_core::{Fence, Holder, LockName, Pass, Request, ServerFacts, Sighting, Ttl};
+
+use super::info::CompareAndDelete;
+use super::resp::encode;
+use super::script::{self, CallBy, Script};
+
+/// The sorted set of all fences: member = the lock's key, score = the fence.
+pub(super) const FENCES: &str = "leasehold:fences";
+/// The identity record.
+pub(super) const IDENTITY: &str = "leasehold:node";
+
+/// How many fences one step of forgetting looks at: a script keeps the server from everybody else,
+/// and this many take it well under a millisecond.
+pub(super) const FORGET_PAGE: usize = 200;
+/// How many locks one step of listing looks at.
+pub(super) const LIST_PAGE: usize = 500;
+/// Facts older than this are read again with the next probe.
+const FACTS_AGE_MAX: Duration = Duration::from_secs(5);
+
+/// What is known of the server behind one connection.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// Which connection this is.
+    pub(super) generation: u64,
+    /// What stands before each lock's name.
+    pub(super) prefix: Arc<str>,
+    pub(super) facts: ServerFacts,
+    pub(super) facts_read: Instant,
+    pub(super) compare_and_delete: Option<CompareAndDelete>,
+    /// Whether `CONFIG GET` is allowed.
+    pub(super) reads_config: bool,
+}
+
+/// A request, and how far it is.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) request: Arc<Request>,
+    pub(super) pass: Option<Pass>,
+    pub(super) stage: Stage,
+    pub(super) by: CallBy,
+}
+
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// The request's only step.
+    Only,
+    /// A request that needs an identity came without one: only a stranger can be meant.
+    Identify,
+    /// Release by the server's own command.
+    CompareAndDelete(CompareAndDelete),
+    /// Release, after that command found nothing to release.
+    WhoHolds,
+    /// List: which locks have a fence?
+    Scan { cursor: Vec<u8>, found: BTreeMap<LockName, Fence> },
+    /// List: who owns the last `batch` of `todo`?
+    Look { todo: Vec<(LockName, Fence)>, batch: usize, seen: Vec<Sighting> },
+    /// Forget: which fences are low?
+    Page { skipped: usize, gone: u64 },
+    /// Forget: drop those that nobody owns.
+    Drop { keys: Vec<Vec<u8>>, is_last: bool, others: usize, skipped: usize, gone: u64 },
+}
+
+impl Exchange {
+    pub(super) fn new(request: Arc<Request>, pass: Option<Pass>, session: &Session) -> Self {
+        let stage = match &*request {
+            request if request.needs_identity() && pass.is_none() => Stage::Identify,
+            Request::Release { .. } => {
+                session.compare_and_delete.map_or(Stage::Only, Stage::CompareAndDelete)
+            }
+            Request::List { .. } => Stage::Scan { cursor: b"0".into(), found: BTreeMap::new() },
+            Request::ForgetIdle { .. } => Stage::Page { skipped: 0, gone: 0 },
+            _ => Stage::Only,
+        };
+        Self { request, pass, stage, by: CallBy::Sha }
+    }
+
+    /// Whether later steps are taken even if nobody waits any more: ownership is to end, and old
+    /// fences are to go, for the sake of others.
+    pub(super) fn is_duty(&self) -> bool {
+        matches!(*self.request, Request::Release { .. } | Request::ForgetIdle { .. })
+    }
+
+    /// Writes the commands of this stage; returns how many replies they get.
+    pub(super) fn send(&self, session: &Session, out: &mut BytesMut) -> usize {
+        let mut writer = Writer { out, replies: 0, by: self.by };
+        let key = |lock: &LockName| [session.prefix.as_bytes(), lock.as_str().as_bytes()].concat();
+        let pass = self.pass.as_ref().map_or(("", Fence::ZERO), |pass| (&*pass.record, pass.floor));
+        match (&self.stage, &*self.request) {
+            (Stage::Identify, _) => writer.command(&[b"GET", IDENTITY.as_bytes()]),
+            (Stage::CompareAndDelete(native), Request::Release { lock, holder }) => {
+                let (key, holder) = (key(lock), holder.as_str().as_bytes());
+                match native {
+                    CompareAndDelete::DelIfEq => writer.command(&[b"DELIFEQ", &key, holder]),
+                    CompareAndDelete::DelEx => writer.command(&[b"DELEX", &key, b"IFEQ", holder]),
+                }
+            }
+            (Stage::WhoHolds, Request::Release { lock, .. }) => writer.look(&key(lock)),
+            (Stage::Scan { cursor, .. }, Request::List { prefix }) => {
+                let pattern = glob(&format!("{}{prefix}", session.prefix));
+                let count = LIST_PAGE.to_string();
+                writer.command(&[
+                    b"ZSCAN",
+                    FENCES.as_bytes(),
+                    cursor,
+                    b"MATCH",
+                    pattern.as_bytes(),
+                    b"COUNT",
+                    count.as_bytes(),
+                ]);
+            }
+            (Stage::Look { todo, batch, .. }, _) => {
+                for (lock, _) in &todo[todo.len().saturating_sub(*batch)..] {
+                    writer.look(&key(lock));
+                }
+            }
+            (Stage::Page { skipped, .. }, Request::ForgetIdle { below }) => {
+                let bound = format!("({}", (*below).min(pass.1));
+                let (skipped, count) = (skipped.to_string(), FORGET_PAGE.to_string());
+                writer.command(&[
+                    b"ZRANGEBYSCORE",
+                    FENCES.as_bytes(),
+                    b"-inf",
+                    bound.as_bytes(),
+                    b"LIMIT",
+                    skipped.as_bytes(),
+                    count.as_bytes(),
+                ]);
+            }
+            (Stage::Drop { keys, .. }, Request::ForgetIdle { below }) => {
+                let bound = (*below).min(pass.1).to_string();
+                let mut all = vec![FENCES.as_bytes(), IDENTITY.as_bytes()];
+                all.extend(keys.iter().map(Vec::as_slice));
+                writer.script(&script::FORGET, &all, &[pass.0, &bound]);
+            }
+            (_, Request::Acquire { lock, holder, proposal, ttl }) => {
+                writer.own(&script::ACQUIRE, &key(lock), pass, holder, *proposal, *ttl);
+            }
+            (_, Request::Extend { lock, holder, token, ttl }) => {
+                writer.own(&script::EXTEND, &key(lock), pass, holder, *token, *ttl);
+            }
+            (_, Request::Release { lock, holder }) => {
+                writer.script(&script::RELEASE, &[&key(lock)], &[holder.as_str()]);
+            }
+            (_, Request::ForceRelease { lock, fence }) => {
+                let keys: [&[u8]; 3] = [&key(lock), IDENTITY.as_bytes(), FENCES.as_bytes()];
+                let (seen, next) = (fence.to_string(), fence.next().to_string());
+                let floor = pass.1.to_string();
+                writer.script(&script::FORCE_RELEASE, &keys, &[pass.0, &seen, &next, &floor]);
+            }
+            (_, Request::Inspect { lock }) => {
+                let key = key(lock);
+                writer.look(&key);
+                writer.command(&[b"ZSCORE", FENCES.as_bytes(), &key]);
+            }
+            (_, Request::ReplaceRecord { expected, record }) => {
+                let mut args = vec![&**record];
+                args.extend(expected.as_deref());
+                writer.script(&script::REPLACE_RECORD, &[IDENTITY.as_bytes()], &args);
+            }
+            (_, Request::Probe | Request::List { .. } | Request::ForgetIdle { .. }) => {
+                writer.command(&[b"TIME"]);
+                writer.command(&[b"GET", IDENTITY.as_bytes()]);
+                if session.facts_read.elapsed() > FACTS_AGE_MAX {
+                    writer.command(&[b"INFO"]);
+                    if session.reads_config {
+                        writer.command(&[b"CONFIG", b"GET", b"appendfsync"]);
+                    }
+                }
+            }
+        }
+        writer.replies
+    }
+}
+
+struct Writer<'a> {
+    out: &'a mut BytesMut,
+    replies: usize,
+    by: CallBy,
+}
+
+impl Writer<'_> {
+    fn command(&mut self, words: &[&[u8]]) {
+        encode(self.out, words);
+        self.replies += 1;
+    }
+
+    /// What is at a lock's key?
+    fn look(&mut self, key: &[u8]) {
+        self.command(&[b"GET", key]);
+        self.command(&[b"PTTL", key]);
+        self.command(&[b"TYPE", key]);
+    }
+
+    fn own(
+        &mut self,
+        script: &Script,
+        key: &[u8],
+        (record, floor): (&str, Fence),
+        holder: &Holder,
+        fence: Fence,
+        ttl: Ttl,
+    ) {
+        let keys = [key, IDENTITY.as_bytes(), FENCES.as_bytes()];
+        let (fence, ttl, floor) =
+            (fence.to_string(), ttl.as_millis().to_string(), floor.to_string());
+        self.script(script, &keys, &[record, holder.as_str(), &fence, &ttl, &floor]);
+    }
+
+    fn script(&mut self, script: &Script, keys: &[&[u8]], args: &[&str]) {
+        let count = keys.len().to_string();
+        let (verb, body): (&[u8], _) = match self.by {
+            CallBy::Sha => (b"EVALSHA", script.sha.as_bytes()),
+            CallBy::Text => (b"EVAL", script.text.as_bytes()),
+        };
+        let mut words: Vec<&[u8]> = Vec::with_capacity(3 + keys.len() + args.len());
+        words.extend([verb, body, count.as_bytes()]);
+        words.extend(keys);
+        words.extend(args.iter().map(|arg| arg.as_bytes()));
+        self.command(&words);
+    }
+}
+
+/// A pattern for everything that begins with `text`.
+fn glob(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len() + 1);
+    for character in text.chars() {
+        if matches!(character, '*' | '?' | '[' | ']' | '^' | '-' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+    }
+    pattern.push('*');
+    pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_matches_nothing_but_itself() {
+        assert_eq!(glob("a*b?[c]-\\d"), "a\\*b\\?\\[c\\]\\-\\\\d*");
+        assert_eq!(glob(""), "*");
+    }
+}

@@ -1,0 +1,181 @@
+//! One open connection: bytes out, values in. Knows TCP, Unix sockets and TLS, and nothing of
+//! locks.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use leasehold_core::NodeError;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+
+use super::resp::{Decoded, Value, decode};
+use super::url::Address;
+
+/// A dead peer is noticed after 10 + 3 · 5 s even on a connection that nobody uses.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
+/// Room that is made for each read.
+const READ_BYTES: usize = 16 * 1024;
+
+/// Anything that can be read.
+pub(super) type Reader = Box<dyn AsyncRead + Send + Unpin>;
+/// Anything that can be written.
+pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// The two directions of a connection.
+pub(super) struct Link {
+    pub(super) incoming: Incoming,
+    pub(super) writer: Writer,
+}
+
+/// The direction from the server.
+pub(super) struct Incoming {
+    reader: Reader,
+    bytes: BytesMut,
+    pub(super) resp3: bool,
+}
+
+impl Link {
+    fn new(reader: Reader, writer: Writer) -> Self {
+        let incoming = Incoming { reader, bytes: BytesMut::new(), resp3: true };
+        Self { incoming, writer }
+    }
+
+    /// Opens a connection.
+    pub(super) async fn open(
+        address: &Address,
+        #[cfg(feature = "tls")] tls: Option<&super::tls::Tls>,
+    ) -> Result<Self, NodeError> {
+        let (host, port) = match address {
+            Address::Tcp { host, port } => (host, *port),
+            #[cfg(unix)]
+            Address::Unix(path) => {
+                let stream = UnixStream::connect(path).await.map_err(|e| unreachable(&e))?;
+                let (reader, writer) = stream.into_split();
+                return Ok(Self::new(Box::new(reader), Box::new(writer)));
+            }
+            #[cfg(not(unix))]
+            Address::Unix(_) => {
+                let reason = "this system has no Unix sockets".to_owned();
+                return Err(NodeError::Unreachable { reason });
+            }
+        };
+        let stream = open_tcp(host, port).await?;
+        #[cfg(feature = "tls")]
+        if let Some(tls) = tls {
+            let stream = tls.connector.connect(tls.name.clone(), stream).await;
+            let stream = stream.map_err(|e| unreachable(&e))?;
+            let (reader, writer) = tokio::io::split(stream);
+            return Ok(Self::new(Box::new(reader), Box::new(writer)));
+        }
+        let (reader, writer) = stream.into_split();
+        Ok(Self::new(Box::new(reader), Box::new(writer)))
+    }
+
+    /// Sends commands and waits for their replies: for the time before requests flow.
+    pub(super) async fn call(
+        &mut self,
+        commands: &[u8],
+        replies: usize,
+    ) -> Result<Vec<Value>, NodeError> {
+        self.writer.write_all(commands).await.map_err(|e| unreachable(&e))?;
+        self.writer.flush().await.map_err(|e| unreachable(&e))?;
+        let mut values = Vec::with_capacity(replies);
+        loop {
+            while values.len() < replies {
+                match self.incoming.next()? {
+                    Some(value) => values.push(value),
+                    None => break,
+                }
+            }
+            if values.len() == replies {
+                return Ok(values);
+            }
+            self.incoming.fill().await?;
+        }
+    }
+}
+
+impl Incoming {
+    /// Waits for more bytes. Can be cancelled without losing any.
+    pub(super) async fn fill(&mut self) -> Result<(), NodeError> {
+        self.bytes.reserve(READ_BYTES);
+        match self.reader.read_buf(&mut self.bytes).await {
+            Ok(0) => {
+                let reason = "the server closed the connection".to_owned();
+                Err(NodeError::Unreachable { reason })
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(unreachable(&error)),
+        }
+    }
+
+    /// The next reply, if all of it is there.
+    pub(super) fn next(&mut self) -> Result<Option<Value>, NodeError> {
+        loop {
+            match decode(&self.bytes, self.resp3) {
+                Ok(Decoded::Reply(value, used)) => {
+                    let _ = self.bytes.split_to(used);
+                    return Ok(Some(value));
+                }
+                Ok(Decoded::Push(used)) => {
+                    let _ = self.bytes.split_to(used);
+                }
+                Ok(Decoded::Incomplete) => return Ok(None),
+                Err(reason) => return Err(NodeError::Garbled { reason }),
+            }
+        }
+    }
+}
+
+async fn open_tcp(host: &str, port: u16) -> Result<TcpStream, NodeError> {
+    let addresses = tokio::net::lookup_host((host, port)).await.map_err(|error| {
+        let reason = format!("no such host `{host}`: {}", system_words(&error));
+        NodeError::Unreachable { reason }
+    })?;
+    let mut last = io::Error::other(format!("no such host `{host}`"));
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => {
+                prepare(&stream).map_err(|e| unreachable(&e))?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(unreachable(&last))
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let keepalive =
+        socket2::TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
+    socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive)
+}
+
+/// An error of the system as this node's reason.
+pub(super) fn unreachable(error: &io::Error) -> NodeError {
+    NodeError::Unreachable { reason: system_words(error) }
+}
+
+/// `connection refused`, not `Connection refused (os error 111)`.
+fn system_words(error: &io::Error) -> String {
+    let words = error.to_string();
+    // With TLS 1.3 a server's objection to our certificate comes with the first reply.
+    #[cfg(feature = "tls")]
+    if error.get_ref().is_some_and(|inner| inner.is::<tokio_rustls::rustls::Error>()) {
+        return format!("TLS: {words}");
+    }
+    let words = words.split(" (os error").next().unwrap_or_default();
+    let mut letters = words.chars();
+    match (letters.next(), letters.next()) {
+        // Not an abbreviation such as TLS.
+        (Some(first), Some(second)) if second.is_lowercase() => {
+            format!("{}{}", first.to_lowercase(), &words[first.len_utf8()..])
+        }
+        _ => words.to_owned(),
+    }
+}

@@ -1,0 +1,136 @@
+//! One Redis or Valkey server as a node, over one pipelined connection of our own.
+//!
+//! * A lock is a string key `<prefix><name>` with the holder as its value and a TTL.
+//! * All fences stand in the sorted set `leasehold:fences`: member = the lock's key, score = the
+//!   fence.
+//! * The identity record is the string key `leasehold:node`.
+//!
+//! `exchange` turns requests into commands, `answer` turns replies into answers, `queue` keeps the
+//! order, `task` does the I/O.
+
+mod answer;
+mod exchange;
+mod handshake;
+mod info;
+mod link;
+mod queue;
+mod resp;
+mod script;
+mod task;
+#[cfg(feature = "tls")]
+mod tls;
+mod url;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::NodeError;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use self::exchange::{FENCES, IDENTITY};
+use self::queue::Queue;
+use self::task::Dialer;
+#[cfg(feature = "tls")]
+pub use self::tls::TlsError;
+pub use self::url::{Parsed, RedisConfig, UrlError, parse};
+use crate::node::{Ask, Node, NodeId};
+
+/// What stands before a lock's name unless something else is set. `leasehold:` alone would let a
+/// lock called `node` meet the identity record.
+pub const DEFAULT_PREFIX: &str = "leasehold:lock:";
+
+/// One Redis or Valkey server, standalone or the primary of a replicated pair.
+pub struct RedisNode {
+    id: NodeId,
+    prefix: Arc<str>,
+    queue: Arc<Queue>,
+    closing: CancellationToken,
+}
+
+/// Why a node cannot even be tried.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// A certificate or a key is not what it should be.
+    #[cfg(feature = "tls")]
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// `rediss://` in a build without the feature `tls`.
+    #[error("rediss:// needs the feature `tls`, which this build lacks")]
+    NoTls,
+}
+
+impl RedisNode {
+    /// A node that connects, and stays connected, in the background on `runtime`. Whether the
+    /// network is there does not matter: until it is, requests are answered with the reason.
+    ///
+    /// `prefix` stands before each lock's name, as [`DEFAULT_PREFIX`] does. `limit` is for one
+    /// attempt to connect, from the look-up of the name to the last word of the greeting.
+    pub fn connect(
+        config: RedisConfig,
+        prefix: Arc<str>,
+        limit: Duration,
+        runtime: &Handle,
+    ) -> Result<Self, SetupError> {
+        #[cfg(not(feature = "tls"))]
+        if config.tls.is_some() {
+            return Err(SetupError::NoTls);
+        }
+        let node = Self {
+            id: config.id(),
+            prefix: Arc::clone(&prefix),
+            queue: Arc::new(Queue::new()),
+            closing: CancellationToken::new(),
+        };
+        let dialer = Dialer {
+            #[cfg(feature = "tls")]
+            tls: match (&config.tls, &config.address) {
+                (Some(paths), url::Address::Tcp { host, .. }) => Some(tls::Tls::new(paths, host)?),
+                _ => None,
+            },
+            config,
+            prefix,
+            limit,
+        };
+        runtime.spawn(task::run(dialer, Arc::clone(&node.queue), node.closing.clone()));
+        Ok(node)
+    }
+}
+
+impl Node for RedisNode {
+    fn id(&self) -> &NodeId {
+        &self.id
+    }
+
+    fn ask(&self, ask: Ask) {
+        let key = ask.request.lock().map(|lock| (&*self.prefix, lock.as_str()));
+        let is_ours = |(prefix, name): (&str, &str)| {
+            [FENCES, IDENTITY].into_iter().find(|own| own.strip_prefix(prefix) == Some(name))
+        };
+        if let Some(own) = key.and_then(is_ours) {
+            let reason = format!("the key `{own}` is leasehold's own: take another name or prefix");
+            return ask.reply_to.answer(Err(NodeError::Rejected { reason }));
+        }
+        self.queue.ask(ask);
+    }
+
+    fn generation(&self) -> watch::Receiver<u64> {
+        self.queue.generation.subscribe()
+    }
+}
+
+impl Drop for RedisNode {
+    /// Releases that were asked for are still sent, within a second.
+    fn drop(&mut self) {
+        self.closing.cancel();
+    }
+}
+
+impl fmt::Debug for RedisNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RedisNode({})", self.id)
+    }
+}

@@ -1,0 +1,325 @@
+//! What is asked, what is sent, what is answered: the state of a node's connection behind one
+//! mutex. A request is encoded while the mutex is held, so the order on the wire is the order of
+//! the calls, and a release can never overtake its own acquire.
+//!
+//! Nobody is answered while the mutex is held: whoever is answered may ask again at once.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use leasehold_core::{Answer, NodeError, Request};
+use tokio::sync::{Notify, watch};
+
+use super::answer::Step;
+use super::exchange::{Exchange, Session};
+use super::resp::Value;
+use crate::node::{Ask, ReplyTo};
+
+/// At most this many requests wait for answers. A healthy node answers a hundred thousand in a
+/// second, so what does not fit into this is not going to be answered in time anyway; and at 300
+/// bytes each they cannot hurt the process.
+const PENDING_MAX: usize = 65_536;
+/// At most this many bytes wait for a socket that takes none: a page of the largest requests for
+/// each of the thousands of tasks that may ask at once.
+const OUTGOING_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// A server that sends nothing at all for so long, while something waits, is given up and connected
+/// anew: longer than any pause that it may come back from with the answers still of use.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// A node's connection as everybody sees it.
+pub(super) struct Queue {
+    state: Mutex<State>,
+    /// Told when there is something to send.
+    pub(super) wake: Notify,
+    /// Told when nothing waits any more.
+    pub(super) idle: Notify,
+    pub(super) generation: watch::Sender<u64>,
+}
+
+struct State {
+    phase: Phase,
+    outgoing: BytesMut,
+    /// Sent or about to be, in the order of the wire.
+    pending: VecDeque<Pending>,
+    /// Asked while there was no connection yet.
+    early: VecDeque<(Ask, Instant)>,
+    /// Somebody panicked half-way through: bytes and pending may not fit together any more.
+    is_torn: bool,
+}
+
+enum Phase {
+    /// The first attempt, or the first one after a connection was lost.
+    Connecting,
+    Up(Session),
+    /// The last attempt failed, like this.
+    Down(NodeError),
+}
+
+struct Pending {
+    exchange: Exchange,
+    reply_to: ReplyTo,
+    limit: Duration,
+    sent: Instant,
+    expected: usize,
+    replies: Vec<Value>,
+}
+
+/// Answers to hand over once the mutex is free.
+type Answers = Vec<(ReplyTo, Answer)>;
+
+impl Queue {
+    pub(super) fn new() -> Self {
+        Self {
+            state: Mutex::new(State {
+                phase: Phase::Connecting,
+                outgoing: BytesMut::new(),
+                pending: VecDeque::new(),
+                early: VecDeque::new(),
+                is_torn: false,
+            }),
+            wake: Notify::new(),
+            idle: Notify::new(),
+            generation: watch::Sender::new(0),
+        }
+    }
+
+    /// Takes a request in, or refuses it at once.
+    pub(super) fn ask(&self, ask: Ask) {
+        let refused = self.lock().take_in(ask, Instant::now());
+        match refused {
+            None => self.wake.notify_one(),
+            Some((reply_to, error)) => reply_to.answer(Err(error)),
+        }
+    }
+
+    /// A connection is ready: what waited for it is sent, if it still makes sense.
+    pub(super) fn open(&self, session: Session) {
+        let generation = session.generation;
+        let refused: Answers = {
+            let mut state = self.lock();
+            state.phase = Phase::Up(session);
+            let now = Instant::now();
+            let early = std::mem::take(&mut state.early).into_iter();
+            early.filter_map(|(ask, asked)| state.take_in_late(ask, asked, now)).collect()
+        };
+        self.generation.send_replace(generation);
+        deliver(refused);
+        self.wake.notify_one();
+    }
+
+    /// The connection is lost and tried again at once: what was sent is not sent again.
+    pub(super) fn lose(&self, error: &NodeError) {
+        self.fail(Phase::Connecting, error, false);
+    }
+
+    /// No connection, and none in sight: whoever asks is told why.
+    pub(super) fn shut(&self, error: &NodeError) {
+        self.fail(Phase::Down(error.clone()), error, true);
+    }
+
+    fn fail(&self, phase: Phase, error: &NodeError, with_early: bool) {
+        let (pending, early) = {
+            let mut state = self.lock();
+            state.phase = phase;
+            state.outgoing.clear();
+            state.is_torn = false;
+            let early = if with_early { std::mem::take(&mut state.early) } else { VecDeque::new() };
+            (std::mem::take(&mut state.pending), early)
+        };
+        let pending = pending.into_iter().map(|pending| pending.reply_to);
+        for reply_to in pending.chain(early.into_iter().map(|(ask, _)| ask.reply_to)) {
+            reply_to.answer(Err(error.clone()));
+        }
+        self.idle.notify_one();
+    }
+
+    /// Moves everything that is to be sent behind `out`.
+    pub(super) fn take_outgoing(&self, out: &mut BytesMut) {
+        let mut state = self.lock();
+        if out.is_empty() {
+            out.clear();
+            std::mem::swap(out, &mut state.outgoing);
+        } else {
+            out.extend_from_slice(&state.outgoing.split());
+        }
+    }
+
+    /// Takes replies in, in the order of the wire. An error ends the connection.
+    pub(super) fn receive(&self, values: Vec<Value>) -> Result<(), NodeError> {
+        let (mut answers, mut unwanted) = (Answers::new(), Vec::new());
+        let (result, is_idle, has_more) = {
+            let mut state = self.lock();
+            let result = values
+                .into_iter()
+                .try_for_each(|value| state.take_reply(value, &mut answers, &mut unwanted));
+            (result, state.is_idle(), !state.outgoing.is_empty())
+        };
+        deliver(answers);
+        drop(unwanted);
+        if is_idle {
+            self.idle.notify_one();
+        }
+        if has_more {
+            self.wake.notify_one();
+        }
+        result
+    }
+
+    /// Why the connection should be given up, if it should: `heard` is when the last bytes came.
+    pub(super) fn objection(&self, heard: Instant) -> Option<NodeError> {
+        let state = self.lock();
+        if state.is_torn {
+            let reason = "a request was torn by a panic".to_owned();
+            return Some(NodeError::Unreachable { reason });
+        }
+        let silent = state.pending.front()?.sent.max(heard).elapsed();
+        (silent > SILENCE_MAX).then(|| NodeError::Unreachable {
+            reason: format!("no answer for {:.1} s", silent.as_secs_f64()),
+        })
+    }
+
+    /// Whether nothing waits, neither to be sent nor to be answered.
+    pub(super) fn is_idle(&self) -> bool {
+        self.lock().is_idle()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| {
+            self.state.clear_poison();
+            let mut state = poisoned.into_inner();
+            state.is_torn = true;
+            state
+        })
+    }
+}
+
+fn deliver(answers: Answers) {
+    for (reply_to, answer) in answers {
+        reply_to.answer(answer);
+    }
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.pending.is_empty() && self.early.is_empty() && self.outgoing.is_empty()
+    }
+
+    /// Sends a request, or keeps it for later, or hands it back with the reason why not.
+    fn take_in(&mut self, ask: Ask, now: Instant) -> Option<(ReplyTo, NodeError)> {
+        let refusal = match &self.phase {
+            Phase::Down(error) => Some(error.clone()),
+            Phase::Up(session) => wrong_connection(&ask, Some(session.generation)),
+            Phase::Connecting => wrong_connection(&ask, None),
+        };
+        if let Some(error) = refusal.or_else(|| self.overload(&ask.request, now)) {
+            return Some((ask.reply_to, error));
+        }
+        match &self.phase {
+            Phase::Up(_) => self.send(ask, now),
+            _ => self.early.push_back((ask, now)),
+        }
+        None
+    }
+
+    /// The same, for a request that waited for the connection.
+    fn take_in_late(
+        &mut self,
+        ask: Ask,
+        asked: Instant,
+        now: Instant,
+    ) -> Option<(ReplyTo, Answer)> {
+        if now.duration_since(asked) >= ask.limit {
+            let error = NodeError::TimedOut { after: ask.limit };
+            return Some((ask.reply_to, Err(error)));
+        }
+        self.take_in(ask, now).map(|(reply_to, error)| (reply_to, Err(error)))
+    }
+
+    fn overload(&self, request: &Request, now: Instant) -> Option<NodeError> {
+        let waiting = self.pending.len() + self.early.len();
+        if waiting >= PENDING_MAX || self.outgoing.len() >= OUTGOING_BYTES_MAX {
+            let reason = format!("{waiting} requests wait already");
+            return Some(NodeError::Overloaded { reason });
+        }
+        // Releases still go out, so that they reach a node that comes back.
+        if matches!(request, Request::Release { .. }) {
+            return None;
+        }
+        let oldest = self.pending.front()?;
+        let silent = now.duration_since(oldest.sent);
+        (silent > oldest.limit).then(|| NodeError::Overloaded {
+            reason: format!("no answer for {:.1} s", silent.as_secs_f64()),
+        })
+    }
+
+    fn send(&mut self, ask: Ask, now: Instant) {
+        let Phase::Up(session) = &self.phase else {
+            return;
+        };
+        let exchange = Exchange::new(ask.request, ask.pass, session);
+        let expected = exchange.send(session, &mut self.outgoing);
+        self.pending.push_back(Pending {
+            exchange,
+            reply_to: ask.reply_to,
+            limit: ask.limit,
+            sent: now,
+            expected,
+            replies: Vec::with_capacity(expected),
+        });
+    }
+
+    fn take_reply(
+        &mut self,
+        value: Value,
+        answers: &mut Answers,
+        unwanted: &mut Vec<ReplyTo>,
+    ) -> Result<(), NodeError> {
+        let (Phase::Up(session), Some(first)) = (&mut self.phase, self.pending.front_mut()) else {
+            let reason = "a reply that nobody asked for".to_owned();
+            return Err(NodeError::Garbled { reason });
+        };
+        first.replies.push(value);
+        if first.replies.len() < first.expected {
+            return Ok(());
+        }
+        let Some(mut done) = self.pending.pop_front() else {
+            return Ok(());
+        };
+        match done.exchange.receive(std::mem::take(&mut done.replies), session) {
+            Step::Answer(answer) => {
+                // After a reply of the wrong shape the next ones may be somebody else's, too.
+                let verdict = match &answer {
+                    Err(error @ NodeError::Garbled { .. }) => Err(error.clone()),
+                    _ => Ok(()),
+                };
+                answers.push((done.reply_to, answer));
+                verdict
+            }
+            // Asked with the mutex held: a caller that gave up says so before it asks for the
+            // release, so this goes out before that release or not at all.
+            Step::Again(exchange) if exchange.is_duty() || done.reply_to.is_wanted() => {
+                done.expected = exchange.send(session, &mut self.outgoing);
+                done.sent = Instant::now();
+                self.pending.push_back(Pending { exchange, ..done });
+                Ok(())
+            }
+            Step::Again(_) => {
+                unwanted.push(done.reply_to);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Whether a request carries the pass of another connection.
+fn wrong_connection(ask: &Ask, generation: Option<u64>) -> Option<NodeError> {
+    let pass = ask.pass.as_ref()?;
+    let reason = match generation {
+        Some(current) if current == pass.generation => return None,
+        Some(_) => "reconnected, not examined yet",
+        None => "reconnecting",
+    };
+    Some(NodeError::NotVoting { reason: reason.to_owned() })
+}

@@ -1,0 +1,44 @@
+//! The six scripts. Each is known to a server by the SHA-1 of its text, loaded when connecting, and
+//! sent whole once a server has forgotten it.
+
+use std::sync::LazyLock;
+
+/// A script and the name that a server gives it.
+#[derive(Debug)]
+pub(super) struct Script {
+    pub(super) text: &'static str,
+    pub(super) sha: String,
+}
+
+impl Script {
+    fn new(text: &'static str) -> Self {
+        Self { text, sha: sha1_smol::Sha1::from(text).digest().to_string() }
+    }
+}
+
+pub(super) static ACQUIRE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("acquire.lua")));
+pub(super) static EXTEND: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("extend.lua")));
+pub(super) static RELEASE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("release.lua")));
+pub(super) static FORCE_RELEASE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("force_release.lua")));
+pub(super) static REPLACE_RECORD: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("replace_record.lua")));
+pub(super) static FORGET: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("forget.lua")));
+
+/// All of them.
+pub(super) fn all() -> [&'static Script; 6] {
+    [&ACQUIRE, &EXTEND, &RELEASE, &FORCE_RELEASE, &REPLACE_RECORD, &FORGET]
+}
+
+/// How a script is named in a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallBy {
+    /// By its name: 40 bytes instead of a kilobyte.
+    Sha,
+    /// By its text, after the server said that it does not know the name.
+    Text,
+}

@@ -1,0 +1,182 @@
+//! The one task that does a node's I/O: connects, serves until something breaks, and connects
+//! again. It decides nothing but when to try the next connection.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use leasehold_core::NodeError;
+use tokio::io::AsyncWriteExt as _;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::handshake::shake_hands;
+use super::link::{Link, Writer, unreachable};
+use super::queue::Queue;
+use super::url::RedisConfig;
+
+/// The first pause after a failed attempt: a server that restarts is back in no time.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+/// The longest one: a node that was away for a day is used again within a second.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// A connection that did not live this long counts as a failed attempt.
+const LIFE_MIN: Duration = Duration::from_secs(1);
+/// How long a node that is dropped may go on sending releases.
+const LINGER: Duration = Duration::from_secs(1);
+/// How often a silent server is looked for.
+const TICK: Duration = Duration::from_millis(500);
+
+/// What the task needs to connect.
+pub(super) struct Dialer {
+    pub(super) config: RedisConfig,
+    pub(super) prefix: Arc<str>,
+    pub(super) limit: Duration,
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<super::tls::Tls>,
+}
+
+/// Answers everybody, however the task ends: also when its runtime goes away.
+struct LastWords(Arc<Queue>);
+
+impl Drop for LastWords {
+    fn drop(&mut self) {
+        let reason = "the node was closed".to_owned();
+        self.0.shut(&NodeError::Unreachable { reason });
+    }
+}
+
+/// Runs until `closing` and a little longer.
+pub(super) async fn run(dialer: Dialer, queue: Arc<Queue>, closing: CancellationToken) {
+    let last_words = LastWords(Arc::clone(&queue));
+    tokio::select! {
+        never = connect_for_ever(dialer, &queue) => match never {},
+        () = settled(&queue, &closing) => {}
+    }
+    drop(last_words);
+}
+
+/// Waits for `closing`, and then until nothing waits any more. Replies are waited for as well: to
+/// close a socket with replies unread makes the server throw away requests that it has not read.
+async fn settled(queue: &Queue, closing: &CancellationToken) {
+    closing.cancelled().await;
+    let _ = tokio::time::timeout(LINGER, async {
+        while !queue.is_idle() {
+            queue.idle.notified().await;
+        }
+    })
+    .await;
+}
+
+async fn connect_for_ever(dialer: Dialer, queue: &Queue) -> std::convert::Infallible {
+    let mut generation = 0;
+    let mut pause = PAUSE_MIN;
+    loop {
+        let error = match dialer.connect(generation + 1, queue).await {
+            Ok(mut link) => {
+                generation += 1;
+                let opened = Instant::now();
+                let error = serve(&mut link, queue).await;
+                tracing::debug!(node = %dialer.config.id(), %error, "connection lost");
+                if opened.elapsed() >= LIFE_MIN {
+                    pause = PAUSE_MIN;
+                    queue.lose(&error);
+                    continue;
+                }
+                error
+            }
+            Err(error) => error,
+        };
+        queue.shut(&error);
+        tokio::time::sleep(jittered(pause)).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// Between half of it and all of it, so that clients do not come back all at once.
+fn jittered(pause: Duration) -> Duration {
+    let half = pause / 2;
+    half + half.mul_f64(f64::from(crate::chance::jitter()) / f64::from(u32::MAX))
+}
+
+impl Dialer {
+    async fn connect(&self, generation: u64, queue: &Queue) -> Result<Link, NodeError> {
+        let attempt = async {
+            let mut link = Link::open(
+                &self.config.address,
+                #[cfg(feature = "tls")]
+                self.tls.as_ref(),
+            )
+            .await?;
+            let session = shake_hands(&mut link, &self.config, &self.prefix, generation).await?;
+            Ok((link, session))
+        };
+        let (link, session) = tokio::time::timeout(self.limit, attempt).await.map_err(|_| {
+            let reason = format!("no connection within {:?}", self.limit);
+            NodeError::Unreachable { reason }
+        })??;
+        tracing::debug!(node = %self.config.id(), version = session.facts.version, "connected");
+        queue.open(session);
+        Ok(link)
+    }
+}
+
+/// Moves bytes until the connection breaks; returns how.
+async fn serve(link: &mut Link, queue: &Queue) -> NodeError {
+    let Link { incoming, writer } = link;
+    let mut out = BytesMut::new();
+    let mut is_flushed = true;
+    let mut heard = Instant::now();
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        if out.is_empty() {
+            queue.take_outgoing(&mut out);
+        }
+        let is_writing = !(out.is_empty() && is_flushed);
+        tokio::select! {
+            filled = incoming.fill() => {
+                if let Err(error) = filled {
+                    return error;
+                }
+                heard = Instant::now();
+                let mut values = Vec::new();
+                let ended = loop {
+                    match incoming.next() {
+                        Ok(Some(value)) => values.push(value),
+                        Ok(None) => break Ok(()),
+                        Err(error) => break Err(error),
+                    }
+                };
+                if let Err(error) = queue.receive(values).and(ended) {
+                    return error;
+                }
+            }
+            pushed = push(writer, &mut out, &mut is_flushed), if is_writing => {
+                if let Err(error) = pushed {
+                    return unreachable(&error);
+                }
+            }
+            () = queue.wake.notified(), if !is_writing => {}
+            _ = tick.tick() => {
+                if let Some(error) = queue.objection(heard) {
+                    return error;
+                }
+            }
+        }
+    }
+}
+
+/// Writes what the socket takes. Can be cancelled without losing or doubling a byte.
+async fn push(writer: &mut Writer, out: &mut BytesMut, is_flushed: &mut bool) -> io::Result<()> {
+    if !out.is_empty() {
+        *is_flushed = false;
+        writer.write_buf(out).await?;
+    }
+    // TLS keeps records back until then.
+    if out.is_empty() {
+        writer.flush().await?;
+        *is_flushed = true;
+    }
+    Ok(())
+}

@@ -1,0 +1,283 @@
+//! Getting in, and being kept out with a reason: passwords, rights, TLS, sockets, databases, roles.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold::nodes::redis::{self, RedisNode, SetupError};
+use leasehold_core::{Answer, NodeError, Reply, Request, Role};
+use leasehold_testkit::{Need, RedisServer, TlsFiles, eventually, skip};
+use tokio::runtime::Handle;
+
+use super::support::*;
+
+/// As in docs/backends/redis.md.
+const RIGHTS: &str = "-@all +hello +auth +select +info +config|get +script|load +eval +evalsha +time \
+    +get +mget +set +del +exists +type +pttl +zadd +zscore +zrem +zscan +zrangebyscore";
+
+/// The answer to a probe once the first attempt is over.
+async fn verdict(url: &str) -> Answer {
+    let node = connect(url);
+    ask(&node, Request::Probe, None).await
+}
+
+async fn serves(node: &RedisNode) {
+    static TURN: AtomicU64 = AtomicU64::new(0);
+    let name = &format!("a{}", TURN.fetch_add(1, Ordering::Relaxed));
+    let pass = admit(node, 100).await;
+    let pass = Some(&pass);
+    assert_eq!(ask(node, acquire(name, 1, 200), pass).await, Ok(Reply::Granted));
+    ask(node, extend(name, 1, 200), pass).await.unwrap();
+    ask(node, Request::Inspect { lock: lock(name) }, None).await.unwrap();
+    ask(node, Request::List { prefix: String::new() }, None).await.unwrap();
+    assert_eq!(ask(node, release(name, 1), None).await, Ok(Reply::Released));
+    ask(node, acquire(name, 2, 300), pass).await.unwrap();
+    let force = Request::ForceRelease { lock: lock(name), fence: fence(300) };
+    assert_eq!(ask(node, force, pass).await, Ok(Reply::Released));
+    let forget = Request::ForgetIdle { below: fence(99) };
+    assert_eq!(ask(node, forget, pass).await, Ok(Reply::Forgot { fences: 0 }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documented_rights_suffice_and_a_missing_one_is_a_sentence() {
+    for (need, builder, native) in [
+        (Need::Redis, RedisServer::redis(), ""),
+        (Need::Valkey, RedisServer::valkey(), " +delifeq"),
+    ] {
+        if skip(need) {
+            return;
+        }
+        let keys = "~leasehold:*";
+        let less = |right: &str| {
+            let rest: Vec<_> = RIGHTS.split(' ').filter(|word| *word != right).collect();
+            format!("on >pw {keys} {}", rest.join(" "))
+        };
+        let server = builder
+            .config("user", &format!("full on >pw {keys} {RIGHTS}{native}"))
+            .config("user", &format!("noconfig {}", less("+config|get")))
+            .config("user", &format!("noload {}", less("+script|load")))
+            .config("user", &format!("nohello {}", less("+hello")))
+            .config("user", &format!("noinfo {}", less("+info")))
+            .config("user", &format!("nozadd {}", less("+zadd")))
+            .config("user", &format!("noeval {}", less("+evalsha")))
+            .config("user", &format!("nokeys on >pw ~other:* {RIGHTS}"))
+            .start();
+        let url = |user: &str| format!("redis://{user}:pw@{}", server.addr());
+        for protocol in ["", "?protocol=2"] {
+            serves(&connect(&format!("{}{protocol}", url("full")))).await;
+            server.flush_all();
+        }
+        // None of these is needed; a native release that is forbidden goes by script.
+        for user in ["noconfig", "noload", "nohello"] {
+            serves(&connect(&url(user))).await;
+            server.flush_all();
+        }
+        let said = words(verdict(&url("noinfo")).await);
+        assert!(said.contains("INFO is needed") && said.contains("NOPERM"), "{said}");
+        let said = words(verdict(&url("nokeys")).await);
+        assert!(said.contains("NOPERM") && said.contains("docs/backends/redis.md"), "{said}");
+
+        admit(&connect(&url("full")), 100).await;
+        for user in ["nozadd", "noeval"] {
+            let node = connect(&url(user));
+            let generation = facts(&node).await.generation;
+            let pass = pass(&record(100), generation, 100);
+            let said = words(ask(&node, acquire("a", 1, 200), Some(&pass)).await);
+            assert!(said.contains("docs/backends/redis.md"), "{said}");
+            assert!(!server.exists(&key("a")));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_or_missing_password_is_the_reason_in_every_refusal() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let server = RedisServer::redis().password("hunter2").start();
+    assert!(verdict(&server.url()).await.is_ok());
+    assert!(verdict(&format!("{}?protocol=2", server.url())).await.is_ok());
+    for protocol in ["", "?protocol=2"] {
+        let wrong = format!("redis://:hunter3@{}{protocol}", server.addr());
+        let none = format!("redis://{}{protocol}", server.addr());
+        for (url, word) in [(wrong, "WRONGPASS"), (none, "NOAUTH")] {
+            let node = connect(&url);
+            for _ in 0..3 {
+                let said = words(ask(&node, Request::Probe, None).await);
+                assert!(said.contains(word) && !said.contains("hunter"), "{said}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unreachable_servers_are_told_apart() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let refused = words(verdict(&format!("redis://{free}")).await);
+    assert_eq!(refused, "connection refused");
+    let unknown = words(verdict("redis://no-such-host.invalid").await);
+    assert!(unknown.starts_with("no such host `no-such-host.invalid`"), "{unknown}");
+    let no_socket = words(verdict("unix:///no/such/socket").await);
+    assert_eq!(no_socket, "no such file or directory");
+
+    // Accepts, and never says a word.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", silent.local_addr().unwrap());
+    let config = redis::parse(&url).unwrap().0.remove(0);
+    let limit = Duration::from_millis(100);
+    let node = RedisNode::connect(config, "".into(), limit, &Handle::current()).unwrap();
+    let said = words(ask(&node, Request::Probe, None).await);
+    assert_eq!(said, "no connection within 100ms");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sockets_databases_and_ipv6_lead_to_the_right_keys() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let server = RedisServer::redis().unix_socket().password("pw").start();
+    let node = connect(&format!("unix://:pw@{}?db=3", server.socket_path().display()));
+    let pass = admit(&node, 100).await;
+    ask(&node, acquire("a", 1, 200), Some(&pass)).await.unwrap();
+    assert!(!server.exists(&key("a")), "not in database 0");
+    let same = connect(&format!("{}/3", server.url()));
+    let seen = ask(&same, Request::Inspect { lock: lock("a") }, None).await;
+    assert!(matches!(seen, Ok(Reply::Seen(seen)) if seen.owner.is_some()));
+    let beyond = words(verdict(&format!("{}/99", server.url())).await);
+    assert!(beyond.contains("out of range"), "{beyond}");
+
+    let server = RedisServer::redis().config("bind", "127.0.0.1 ::1").start();
+    if TcpStream::connect(("::1", server.port())).is_ok() {
+        serves(&connect(&format!("redis://[::1]:{}", server.port()))).await;
+    }
+    serves(&connect(&format!("redis://localhost:{}", server.port()))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_cluster_members_and_durable_servers_say_so() {
+    for (need, builder) in
+        [(Need::Redis, RedisServer::redis()), (Need::Valkey, RedisServer::valkey())]
+    {
+        if skip(need) {
+            return;
+        }
+        let primary = builder.clone().append_fsync("always").start();
+        let server = facts(&connect(&primary.url())).await.server;
+        assert_eq!((server.role, server.durable), (Role::Primary, true));
+        let replica = builder
+            .clone()
+            .config("replicaof", &format!("127.0.0.1 {}", primary.port()))
+            .append_fsync("everysec")
+            .start();
+        let node = connect(&replica.url());
+        let server = facts(&node).await.server;
+        assert_eq!((server.role, server.durable), (Role::Replica, false));
+        let replace = Request::ReplaceRecord { expected: None, record: "x".into() };
+        let said = words(ask(&node, replace, None).await);
+        assert!(said.contains("READONLY"), "{said}");
+        let shard = builder.config("cluster-enabled", "yes").start();
+        assert_eq!(facts(&connect(&shard.url())).await.server.role, Role::ClusterMember);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_memory_left_says_so_and_grants_nothing() {
+    for server in both_servers() {
+        let node = connect(&server.url());
+        let pass = admit(&node, 100).await;
+        ask(&node, acquire("mine", 1, 200), Some(&pass)).await.unwrap();
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
+        let answer = ask(&node, acquire("a", 1, 200), Some(&pass)).await;
+        assert!(matches!(answer, Err(NodeError::Rejected { .. })), "{answer:?}");
+        assert!(words(answer).contains("OOM"));
+        assert!(!server.exists(&key("a")));
+        assert_eq!(ask(&node, release("mine", 1), None).await, Ok(Reply::Released));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_loads_is_waited_for() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let server = RedisServer::redis()
+        .append_fsync("no")
+        .config("key-load-delay", "20000")
+        .config("loading-process-events-interval-bytes", "1024")
+        .accept_loading()
+        .start();
+    let value = "x".repeat(4096);
+    for i in 0..60 {
+        server.command(&["SET", &format!("key{i}"), &value]).unwrap();
+    }
+    server.command(&["BGREWRITEAOF"]).unwrap();
+    eventually(PATIENCE, "it is rewritten", || {
+        let info = server.command(&["INFO", "persistence"]).unwrap();
+        let info = info.as_text().unwrap();
+        info.contains("aof_rewrite_in_progress:0")
+            && info.contains("aof_rewrite_scheduled:0")
+            && info.contains("aof_last_bgrewrite_status:ok")
+    });
+    server.restart();
+    let node = connect(&server.url());
+    let said = words(ask(&node, Request::Probe, None).await);
+    assert!(said.starts_with("LOADING"), "{said}");
+    assert_eq!(facts(&node).await.generation, 1);
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_wants_the_right_authority_and_the_client_certificate_that_is_asked_for() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let (files, stranger) = (TlsFiles::generate(), TlsFiles::generate());
+    let server = RedisServer::redis().tls(&files).config("tls-auth-clients", "yes").start();
+    let ca = |files: &TlsFiles| format!("?ca={}", files.ca().display());
+    let client = |files: &TlsFiles| {
+        let (cert, key) = (files.client_cert(), files.client_key());
+        format!("&cert={}&key={}", cert.display(), key.display())
+    };
+    serves(&connect(&format!("{}{}{}", server.url(), ca(&files), client(&files)))).await;
+    let by_address = format!("rediss://{}", server.addr());
+    serves(&connect(&format!("{by_address}{}{}&protocol=2", ca(&files), client(&files)))).await;
+    for (parameters, word) in [
+        (ca(&files), "ertificate"),
+        (format!("{}{}", ca(&files), client(&stranger)), "TLS: received fatal alert"),
+        (format!("{}{}", ca(&stranger), client(&files)), "UnknownIssuer"),
+        (String::new(), "UnknownIssuer"),
+    ] {
+        let said = words(verdict(&format!("{}{parameters}", server.url())).await);
+        assert!(said.contains(word), "{said}");
+    }
+    let plain = words(verdict(&format!("redis://{}", server.addr())).await);
+    assert!(
+        plain.contains("closed") || plain.contains("reset") || plain.contains("no reply"),
+        "{plain}"
+    );
+
+    let setup = |parameters: String| {
+        let config = redis::parse(&format!("rediss://localhost{parameters}")).unwrap().0.remove(0);
+        RedisNode::connect(config, "".into(), PATIENCE, &Handle::current())
+    };
+    let swapped = format!("?cert={}&key={}", files.ca().display(), files.client_key().display());
+    for parameters in ["?ca=/no/such/file".to_owned(), swapped] {
+        assert!(matches!(setup(parameters), Err(SetupError::Tls(_))));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_cannot_be_one_of_our_own_keys() {
+    let Some(server) = both_servers().into_iter().next() else {
+        return;
+    };
+    for (prefix, name) in [("leasehold:", "node"), ("leasehold:", "fences"), ("", "leasehold:node")]
+    {
+        let node = connect_with(&server.url(), prefix);
+        let pass = admit(&node, 100).await;
+        for request in [acquire(name, 1, 200), release(name, 1)] {
+            let said = words(ask(&node, request, Some(&pass)).await);
+            assert!(said.contains("leasehold's own"), "{said}");
+        }
+    }
+}
