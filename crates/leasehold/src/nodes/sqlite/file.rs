@@ -1,0 +1,398 @@
+//! The lock file: where it lives, how it is made, and how to be sure that it is ours.
+//!
+//! Two rules shape this file. A file that was there before is never changed unless its header says
+//! that it is ours. And no lock file is ever opened except by SQLite itself: closing any other
+//! descriptor of it would drop all POSIX locks that this process has on it, and with them the
+//! protection against other processes.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use leasehold_core::Moment;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
+
+use super::error::SqliteError;
+use super::nanos;
+use super::patience::patiently;
+
+/// `LHLD`: tells our files from those of every other program.
+const APPLICATION_ID: i64 = 0x4c48_4c44;
+
+/// Goes up when the tables change.
+const FORMAT: i64 = 1;
+
+/// How long opening waits for other processes: far above any transaction of ours, short enough
+/// that a person sees the error.
+const OPEN_LIMIT: Duration = Duration::from_secs(5);
+
+/// `locks` without rowid: one tree, so that a grant writes one page. `fence` outlives its owner.
+/// `expires` counts nanoseconds on the clock of the boot that `meta.boot` names.
+const TABLES: &str = "
+    CREATE TABLE meta (
+        id     INTEGER PRIMARY KEY CHECK (id = 1),
+        record TEXT,
+        floor  INTEGER NOT NULL,
+        boot   TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE locks (
+        name    TEXT PRIMARY KEY,
+        owner   TEXT,
+        expires INTEGER,
+        ttl     INTEGER,
+        fence   INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO meta (id, record, floor, boot) VALUES (1, NULL, 0, '');
+";
+
+/// Where the lock file is if nobody says otherwise: `$XDG_DATA_HOME/leasehold/locks.db`, else
+/// `$HOME/.local/share/leasehold/locks.db`.
+pub fn default_path() -> Result<PathBuf, SqliteError> {
+    path_below(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"))
+}
+
+/// A relative path in either variable is ignored, as the XDG rules say: it would name another file
+/// in each working directory.
+fn path_below(xdg: Option<OsString>, home: Option<OsString>) -> Result<PathBuf, SqliteError> {
+    let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
+    let data = xdg.and_then(absolute);
+    let data = data.or_else(|| Some(home.and_then(absolute)?.join(".local/share")));
+    Ok(data.ok_or(SqliteError::NoHome)?.join("leasehold/locks.db"))
+}
+
+/// The kernel's name for the time since it was started; empty where there is none.
+///
+/// Without one, a reboot is not noticed: owners are then only kept from outliving their Ttl.
+pub(super) fn boot_id() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
+/// Opens the lock file at `path`, which is made if it is not there.
+pub(super) fn open(
+    path: &Path,
+    boot: &str,
+    now: Moment,
+) -> Result<(Connection, Whereabouts), SqliteError> {
+    // Absolute, so that SQLite never takes a name such as `file:x?mode=memory` for an address.
+    let path = &std::path::absolute(path).map_err(|error| unusable(path, &error))?;
+    match fs::metadata(path) {
+        Ok(file) if !file.is_file() => return Err(SqliteError::NotAFile { path: path.clone() }),
+        Ok(file) if file.len() == 0 => return Err(SqliteError::Empty { path: path.clone() }),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create(path)?,
+        Err(error) => return Err(unusable(path, &error)),
+    }
+    peek(path)?;
+    let begun = Instant::now();
+    let until = begun + OPEN_LIMIT;
+    let failed = |error: &_| SqliteError::from_sqlite(path, begun.elapsed(), error);
+    let connection = connect(path).map_err(|error| failed(&error))?;
+    let header = patiently(until, || Header::read(&connection)).map_err(|error| failed(&error))?;
+    header.check(path)?;
+    patiently(until, || prepare(&connection, boot, now)).map_err(|error| failed(&error))?;
+    let whereabouts = Whereabouts::of(&connection).map_err(|error| unusable(path, &error))?;
+    // Until here closing left a journal of others alone; from here on the last one tidies up.
+    tidy_at_close(&connection, true).map_err(|error| failed(&error))?;
+    Ok((connection, whereabouts))
+}
+
+/// What the header says of whose file it is.
+struct Header {
+    application_id: i64,
+    format: i64,
+}
+
+impl Header {
+    fn read(connection: &Connection) -> rusqlite::Result<Self> {
+        let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get(0));
+        Ok(Self { application_id: pragma("application_id")?, format: pragma("user_version")? })
+    }
+
+    fn check(&self, path: &Path) -> Result<(), SqliteError> {
+        let (path, found, known) = (path.to_owned(), self.format, FORMAT);
+        if self.application_id != APPLICATION_ID {
+            return Err(SqliteError::OtherApplication {
+                path,
+                application_id: self.application_id,
+            });
+        }
+        if found > known {
+            return Err(SqliteError::NewerFormat { path, found, known });
+        }
+        Ok(())
+    }
+}
+
+/// Reads the header without locks, journals or any trace: `immutable` does not even create the
+/// `-wal` and `-shm` files that opening another application's database would leave behind.
+///
+/// A lock file has its header from the moment it has its name, see [`create`].
+fn peek(path: &Path) -> Result<(), SqliteError> {
+    let mut address = String::from("file://");
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
+                address.push(char::from(*byte));
+            }
+            other => address.push_str(&format!("%{other:02X}")),
+        }
+    }
+    address.push_str("?immutable=1");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_URI
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let header = Connection::open_with_flags(address, flags)
+        .and_then(|connection| Header::read(&connection));
+    match header.map_err(|error| SqliteError::from_sqlite(path, Duration::ZERO, &error)) {
+        Ok(header) => header.check(path),
+        // Without locks a checkpoint in progress looks like damage: who has locks may judge.
+        Err(SqliteError::Damaged { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// A connection that, so far, leaves everything as it is.
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    // SQLite's own waiting sleeps ever longer and starves some processes for seconds.
+    connection.busy_timeout(Duration::ZERO)?;
+    tidy_at_close(&connection, false)?;
+    Ok(connection)
+}
+
+/// Whether the last one to close the file writes the journal back and removes it, by name.
+pub(super) fn tidy_at_close(connection: &Connection, tidy: bool) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !tidy).map(drop)
+}
+
+/// Sets the connection up, and the owners' time after a reboot.
+fn prepare(connection: &Connection, boot: &str, now: Moment) -> rusqlite::Result<()> {
+    connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+    // NORMAL leaves out the fsync of each commit. What it can lose are the last commits before a
+    // power loss or a crash of the kernel, never those of a process that is killed. Either changes
+    // the boot id, which this node reports as its run id: admission then begins a new life whose
+    // floor is the wall clock, so a lost fence cannot come back, and every holder died with the
+    // machine.
+    connection.pragma_update(None, "synchronous", "normal")?;
+    let stored: String = connection.query_row("SELECT boot FROM meta", [], |row| row.get(0))?;
+    if stored == boot && !boot.is_empty() {
+        return Ok(());
+    }
+    begin_boot(connection, boot, now)
+}
+
+/// The clock that owners expire by starts again with each boot, so what is stored says nothing any
+/// more. Whoever owned a lock keeps it for one whole Ttl: too long rather than too short.
+fn begin_boot(connection: &Connection, boot: &str, now: Moment) -> rusqlite::Result<()> {
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    let stored: String = transaction.query_row("SELECT boot FROM meta", [], |row| row.get(0))?;
+    // Without boot ids all that can be seen is an owner whose Ttl begins in the future.
+    transaction.execute(
+        "UPDATE locks SET expires = ?1 + ttl
+          WHERE owner IS NOT NULL AND (?2 OR expires - ttl > ?1)",
+        params![nanos(now), stored != boot],
+    )?;
+    transaction.execute("UPDATE meta SET boot = ?1", [boot])?;
+    transaction.commit()
+}
+
+/// Makes a lock file that gets its name only when it is complete: two processes that start together
+/// agree on one file, and a crash or a full disk in between leaves none.
+fn create(path: &Path) -> Result<(), SqliteError> {
+    let failed = |reason: String| SqliteError::Create { path: path.to_owned(), reason };
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(SqliteError::NotAFile { path: path.to_owned() });
+    };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|source| SqliteError::Folder { folder: folder.to_owned(), source })?;
+    let mut draft = OsString::from(".");
+    draft.push(name);
+    draft.push(format!(".{:032x}", crate::chance::nonce()));
+    let draft = folder.join(draft);
+    // SQLite gives the mode of the file to its -wal and -shm files, too.
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&draft)
+        .map_err(|error| failed(error.to_string()))?;
+    let made = furnish(&draft).map_err(|error| error.to_string()).and_then(|()| {
+        match fs::hard_link(&draft, path) {
+            // Another process was quicker; its file is as good as ours.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other.map_err(|error| error.to_string()),
+        }
+    });
+    for suffix in ["", "-journal", "-wal", "-shm"] {
+        // Most are not there; and a draft that cannot be removed does no harm.
+        let _ = fs::remove_file(beside(&draft, suffix));
+    }
+    made.map_err(failed)
+}
+
+fn furnish(draft: &Path) -> rusqlite::Result<()> {
+    let connection = connect(draft)?;
+    let transaction = Transaction::new_unchecked(&connection, TransactionBehavior::Immediate)?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", FORMAT)?;
+    transaction.execute_batch(TABLES)?;
+    transaction.commit()?;
+    connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+    tidy_at_close(&connection, true)?;
+    connection.close().map_err(|(_, error)| error)
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(OsStr::new(suffix));
+    name.into()
+}
+
+fn unusable(path: &Path, error: &io::Error) -> SqliteError {
+    SqliteError::Unusable { path: path.to_owned(), reason: error.to_string() }
+}
+
+/// Which files the open connection works on. Once one of them is removed or replaced, newcomers
+/// work on other files: a second world in which every lock is free.
+#[derive(Debug)]
+pub(super) struct Whereabouts {
+    files: Vec<(PathBuf, Inode)>,
+    next_check: Instant,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Inode {
+    device: u64,
+    number: u64,
+}
+
+impl Whereabouts {
+    /// How long two worlds can last unnoticed. Three `stat` in 100 ms cost nothing; three in each
+    /// request would cost a tenth of it.
+    const CHECK_EVERY: Duration = Duration::from_millis(100);
+
+    fn of(connection: &Connection) -> io::Result<Self> {
+        // SQLite's own answer: symbolic links are resolved in it.
+        let path = Path::new(connection.path().unwrap_or_default());
+        let files = ["", "-wal", "-shm"].map(|suffix| {
+            let file = beside(path, suffix);
+            inode(&file).map(|inode| (file, inode))
+        });
+        Ok(Self {
+            files: files.into_iter().collect::<io::Result<_>>()?,
+            next_check: Instant::now() + Self::CHECK_EVERY,
+        })
+    }
+
+    /// The sentence to refuse with if the files are others by now. Looks only every so often.
+    pub(super) fn objection(&mut self) -> Option<String> {
+        let now = Instant::now();
+        if now < self.next_check {
+            return None;
+        }
+        let objection = self.objection_now();
+        if objection.is_none() {
+            self.next_check = now + Self::CHECK_EVERY;
+        }
+        objection
+    }
+
+    /// As [`Self::objection`], looking in any case.
+    pub(super) fn objection_now(&self) -> Option<String> {
+        let (gone, _) = self
+            .files
+            .iter()
+            .find(|(path, known)| inode(path).map_or(true, |found| found != *known))?;
+        Some(format!(
+            "{} was removed or replaced while this process had it open: restart every process \
+             that uses the lock file",
+            gone.display()
+        ))
+    }
+}
+
+fn inode(path: &Path) -> io::Result<Inode> {
+    let file = fs::metadata(path)?;
+    Ok(Inode { device: file.dev(), number: file.ino() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_path_follows_the_xdg_rules() {
+        let path = |xdg: Option<&str>, home: Option<&str>| {
+            path_below(xdg.map(OsString::from), home.map(OsString::from)).ok()
+        };
+        let below = |path: &str| Some(PathBuf::from(path));
+        assert_eq!(path(Some("/d"), Some("/h")), below("/d/leasehold/locks.db"));
+        for ignored in [None, Some(""), Some("d"), Some("./d")] {
+            let home = below("/h/.local/share/leasehold/locks.db");
+            assert_eq!(path(ignored, Some("/h")), home, "{ignored:?}");
+            assert_eq!(path(ignored, None), None);
+            assert_eq!(path(ignored, Some("")), None);
+        }
+        let error = path_below(None, None).unwrap_err().to_string();
+        assert!(error.contains("XDG_DATA_HOME") && error.contains("HOME"), "{error}");
+    }
+
+    #[test]
+    fn after_a_reboot_every_owner_keeps_its_lock_for_one_more_ttl() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.db");
+        let at = Moment::from_millis;
+        let expiries = |connection: &Connection| -> Vec<(String, Option<i64>)> {
+            let mut all = connection.prepare("SELECT name, expires FROM locks ORDER BY 1").unwrap();
+            all.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().flatten().collect()
+        };
+        let (connection, _) = open(&path, "boot-1", at(0)).unwrap();
+        let hour = 3_600_000_000_000_i64;
+        for (name, owner, expires) in [("far", true, 50 * hour), ("free", false, 9), ("past", true, 9)] {
+            connection
+                .execute(
+                    "INSERT INTO locks VALUES (?1, ?2, ?3, ?4, 7)",
+                    params![name, owner.then_some("me"), expires, hour],
+                )
+                .unwrap();
+        }
+        let before = expiries(&connection);
+        drop(connection);
+        let (connection, _) = open(&path, "boot-1", at(5)).unwrap();
+        assert_eq!(expiries(&connection), before, "the same boot changes nothing");
+        drop(connection);
+
+        let (connection, _) = open(&path, "boot-2", at(5)).unwrap();
+        let renewed = Some(5_000_000 + hour);
+        let wanted = [("far", renewed), ("free", Some(9)), ("past", renewed)];
+        assert_eq!(expiries(&connection), wanted.map(|(name, expires)| (name.to_owned(), expires)));
+        drop(connection);
+        let (connection, _) = open(&path, "boot-2", at(77)).unwrap();
+        assert_eq!(expiries(&connection)[0].1, renewed, "once per boot");
+    }
+
+    #[test]
+    fn without_boot_ids_no_owner_outlives_its_ttl() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.db");
+        let (connection, _) = open(&path, "", Moment::from_millis(0)).unwrap();
+        connection.execute("INSERT INTO locks VALUES ('l', 'me', 9000, 100, 7)", []).unwrap();
+        drop(connection);
+        for (now, expires) in [(8900, 9000), (8899, 8999), (1000, 1100), (1050, 1100)] {
+            let (connection, _) = open(&path, "", Moment::from_nanos(now)).unwrap();
+            let found: i64 =
+                connection.query_row("SELECT expires FROM locks", [], |row| row.get(0)).unwrap();
+            assert_eq!(found, expires, "at {now}");
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! What the node does with the file: each request one transaction, answered like
+//! [`leasehold_core::LockTable`].
+//!
+//! Acquire, extend and release first try the one statement that does it all if the answer is yes.
+//! If it changed nothing, the lock is looked at and judged; a refusal is then answered as of that
+//! look, and anything that still has to be written is judged again under the write lock.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use leasehold_core::{
+    Facts, Fence, LockName, Moment, Owner, Record, Reply, Request, Role, ServerFacts, Sighting,
+    WallMicros,
+};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+
+use super::nanos;
+use super::patience::patiently;
+use crate::clock::Clock;
+
+/// The owner may be the asker itself: a second round of one acquire.
+const ACQUIRE: &str = "
+    INSERT INTO locks (name, owner, expires, ttl, fence)
+    SELECT ?1, ?2, ?3, ?4, ?5 FROM meta WHERE record = ?6 AND floor < ?5
+    ON CONFLICT (name) DO UPDATE
+       SET owner = excluded.owner, expires = excluded.expires, ttl = excluded.ttl,
+           fence = excluded.fence
+     WHERE fence < excluded.fence
+       AND (owner IS NULL OR owner = excluded.owner OR expires <= ?7)";
+
+const EXTEND: &str = "
+    UPDATE locks SET expires = ?3, ttl = ?4, fence = ?5
+     WHERE name = ?1 AND owner = ?2 AND expires > ?7 AND fence <= ?5
+       AND EXISTS (SELECT 1 FROM meta WHERE record = ?6)";
+
+const RELEASE: &str = "
+    UPDATE locks SET owner = NULL WHERE name = ?1 AND owner = ?2 AND expires > ?3";
+
+const LOOK: &str = "
+    SELECT record, floor, owner, expires, fence FROM meta LEFT JOIN locks ON name = ?1";
+
+const WRITE: &str = "
+    INSERT OR REPLACE INTO locks (name, owner, expires, ttl, fence) VALUES (?1, ?2, ?3, ?4, ?5)";
+
+const LIST: &str = "
+    SELECT name, owner, expires, fence FROM locks
+     WHERE name >= ?1 AND owner IS NOT NULL AND expires > ?2 ORDER BY name";
+
+/// Where a stretch of some thousand names ends.
+const STRETCH: &str = "
+    SELECT max(name) FROM (SELECT name FROM locks WHERE name > ?1 ORDER BY name LIMIT 4096)";
+
+/// Never above the floor, which is what protects the numbers that are forgotten.
+const FORGET: &str = "
+    DELETE FROM locks
+     WHERE name > ?1 AND name <= ?2 AND (owner IS NULL OR expires <= ?3)
+       AND fence < min(?4, (SELECT floor FROM meta))";
+
+/// The tables in the open file.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) connection: Connection,
+    pub(super) clock: Arc<dyn Clock>,
+    /// The boot id, which stands for the server's run: see the file's `synchronous` setting.
+    pub(super) run_id: String,
+}
+
+/// One request, and what it needs to be carried out.
+pub(super) struct Step<'a> {
+    pub(super) request: &'a Request,
+    pub(super) identity: Option<&'a str>,
+    /// Until when other processes are waited for.
+    pub(super) until: Instant,
+}
+
+/// The record and one lock, at one moment.
+struct Look {
+    record: Option<String>,
+    floor: Fence,
+    /// Who owns it and has not expired.
+    owner: Option<(String, Moment)>,
+    fence: Option<Fence>,
+}
+
+/// What shall stand in a lock's row.
+struct Write {
+    owner: Option<(String, Moment, Duration)>,
+    fence: Fence,
+}
+
+impl Table {
+    /// Carries one request out.
+    pub(super) fn apply(&self, step: &Step<'_>) -> rusqlite::Result<Reply> {
+        match step.request {
+            Request::Acquire { lock, .. }
+            | Request::Extend { lock, .. }
+            | Request::Release { lock, .. }
+            | Request::ForceRelease { lock, .. } => self.change(step, lock),
+            Request::Inspect { lock } => patiently(step.until, || {
+                let now = self.clock.now();
+                Ok(Reply::Seen(self.look(lock, now)?.sighting(lock.clone(), now)))
+            }),
+            Request::List { prefix } => patiently(step.until, || self.list(prefix)),
+            Request::Probe => patiently(step.until, || self.probe()),
+            Request::ReplaceRecord { expected, record } => {
+                let floor = Record::parse(record).map_or(Fence::MAX, |record| record.floor);
+                let row = params![&**record, number(floor), expected.as_deref()];
+                let replace = "UPDATE meta SET record = ?1, floor = ?2 WHERE record IS ?3";
+                patiently(step.until, || self.execute(replace, row))
+                    .map(|replaced| Reply::Record { replaced })
+            }
+            Request::ForgetIdle { below } => self.forget_idle(step, *below),
+        }
+    }
+
+    fn change(&self, step: &Step<'_>, lock: &LockName) -> rusqlite::Result<Reply> {
+        if let Some(done) = patiently(step.until, || self.at_once(step))? {
+            return Ok(done);
+        }
+        let (refusal, write) = patiently(step.until, || {
+            let now = self.clock.now();
+            Ok(self.look(lock, now)?.judge(now, self.clock.wall(), step))
+        })?;
+        if write.is_none() {
+            return Ok(refusal);
+        }
+        patiently(step.until, || {
+            let transaction = self.begin()?;
+            let now = self.clock.now();
+            let (reply, write) = self.look(lock, now)?.judge(now, self.clock.wall(), step);
+            if let Some(Write { owner, fence }) = write {
+                let (holder, expires, ttl) = owner.map_or((None, None, None), |(holder, at, ttl)| {
+                    (Some(holder), Some(nanos(at)), Some(duration_nanos(ttl)))
+                });
+                let row = params![lock.as_str(), holder, expires, ttl, number(fence)];
+                self.execute(WRITE, row)?;
+            }
+            transaction.commit()?;
+            Ok(reply)
+        })
+    }
+
+    /// The whole request in one statement, if the answer is yes.
+    ///
+    /// The clock is read before the write lock is there. That errs on the safe side: others seem to
+    /// own for longer, and what is granted still lasts a whole Ttl from when it was asked for.
+    fn at_once(&self, step: &Step<'_>) -> rusqlite::Result<Option<Reply>> {
+        let now = self.clock.now();
+        let (statement, lock, holder, fence, ttl, yes) = match step.request {
+            Request::Acquire { lock, holder, proposal, ttl } => {
+                (ACQUIRE, lock, holder, proposal, ttl, Reply::Granted)
+            }
+            Request::Extend { lock, holder, token, ttl } => {
+                let clock = self.clock.wall();
+                (EXTEND, lock, holder, token, ttl, Reply::Extended { clock })
+            }
+            Request::Release { lock, holder } => {
+                let row = params![lock.as_str(), holder.as_str(), nanos(now)];
+                return Ok(self.execute(RELEASE, row)?.then_some(Reply::Released));
+            }
+            _ => return Ok(None),
+        };
+        let row = params![
+            lock.as_str(),
+            holder.as_str(),
+            nanos(now.plus(ttl.get())),
+            duration_nanos(ttl.get()),
+            number(*fence),
+            step.identity,
+            nanos(now),
+        ];
+        Ok(self.execute(statement, row)?.then_some(yes))
+    }
+
+    fn look(&self, lock: &LockName, now: Moment) -> rusqlite::Result<Look> {
+        let mut look = self.connection.prepare_cached(LOOK)?;
+        look.query_row([lock.as_str()], |row| {
+            let owner: Option<String> = row.get(2)?;
+            let until = row.get::<_, Option<i64>>(3)?.map(moment).unwrap_or_default();
+            Ok(Look {
+                record: row.get(0)?,
+                floor: fence(row, 1)?.unwrap_or_default(),
+                owner: owner.map(|owner| (owner, until)).filter(|(_, until)| *until > now),
+                fence: fence(row, 4)?,
+            })
+        })
+    }
+
+    fn list(&self, prefix: &str) -> rusqlite::Result<Reply> {
+        let now = self.clock.now();
+        let mut list = self.connection.prepare_cached(LIST)?;
+        let mut rows = list.query(params![prefix, nanos(now)])?;
+        let mut locks = Vec::new();
+        while let Some(row) = rows.next()? {
+            let name: String = row.get(0)?;
+            // Names come in the order of their bytes: those with the prefix stand together.
+            if !name.starts_with(prefix) {
+                break;
+            }
+            let Ok(lock) = LockName::new(&name) else { continue };
+            let owner: String = row.get(1)?;
+            locks.push(Sighting {
+                lock,
+                owner: Some(Owner::from_value(owner.as_bytes())),
+                expires_in: Some(moment(row.get(2)?).since(now)),
+                fence: fence(row, 3)?,
+            });
+        }
+        Ok(Reply::Locks(locks))
+    }
+
+    fn probe(&self) -> rusqlite::Result<Reply> {
+        Ok(Reply::Facts(Box::new(Facts {
+            generation: super::GENERATION,
+            clock: self.clock.wall(),
+            record: self.record()?,
+            server: ServerFacts {
+                version: format!("sqlite {}", rusqlite::version()),
+                run_id: self.run_id.clone(),
+                role: Role::Primary,
+                evicts: None,
+                durable: false,
+            },
+        })))
+    }
+
+    /// Stretch by stretch, so that no other process waits for the whole table. What is not reached
+    /// in time stays for the next call.
+    fn forget_idle(&self, step: &Step<'_>, below: Fence) -> rusqlite::Result<Reply> {
+        let (mut fences, mut from) = (0, String::new());
+        loop {
+            let stretch = patiently(step.until, || {
+                let transaction = self.begin()?;
+                let record = self.record()?;
+                if step.identity.is_none() || record.as_deref() != step.identity {
+                    return Ok(Err(Reply::Stranger { record }));
+                }
+                let to: Option<String> =
+                    self.connection.prepare_cached(STRETCH)?.query_row([&from], |row| row.get(0))?;
+                let row = params![from, to, nanos(self.clock.now()), number(below)];
+                let gone = self.connection.prepare_cached(FORGET)?.execute(row)?;
+                transaction.commit()?;
+                Ok(Ok((gone, to)))
+            });
+            match stretch {
+                Ok(Ok((gone, to))) => {
+                    fences += gone as u64;
+                    match to {
+                        Some(to) if Instant::now() < step.until => from = to,
+                        _ => return Ok(Reply::Forgot { fences }),
+                    }
+                }
+                // What went before this went soundly.
+                Ok(Err(_)) | Err(_) if fences > 0 => return Ok(Reply::Forgot { fences }),
+                Ok(Err(stranger)) => return Ok(stranger),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn record(&self) -> rusqlite::Result<Option<String>> {
+        let mut record = self.connection.prepare_cached("SELECT record FROM meta")?;
+        record.query_row([], |row| row.get(0)).optional().map(Option::flatten)
+    }
+
+    fn begin(&self) -> rusqlite::Result<Transaction<'_>> {
+        Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)
+    }
+
+    /// Whether the statement changed the row that it is about.
+    fn execute(&self, statement: &str, row: &[&dyn rusqlite::ToSql]) -> rusqlite::Result<bool> {
+        Ok(self.connection.prepare_cached(statement)?.execute(row)? > 0)
+    }
+}
+
+impl Look {
+    /// The answer, and what it takes to make it true. Nothing for a refusal.
+    fn judge(self, now: Moment, clock: WallMicros, step: &Step<'_>) -> (Reply, Option<Write>) {
+        if step.request.needs_identity()
+            && (step.identity.is_none() || step.identity != self.record.as_deref())
+        {
+            return (Reply::Stranger { record: self.record }, None);
+        }
+        let fence = self.fence.unwrap_or(self.floor);
+        match step.request {
+            Request::Acquire { holder, proposal, ttl, .. } => {
+                if let Some(busy) = self.busy(now, holder.as_str(), fence) {
+                    return (busy, None);
+                }
+                // Strictly: a node gives each number at most once.
+                if *proposal <= fence {
+                    return (Reply::Behind { fence }, None);
+                }
+                (Reply::Granted, Some(Write::owned(now, holder.as_str(), ttl.get(), *proposal)))
+            }
+            Request::Extend { holder, token, ttl, .. } => {
+                if fence > *token {
+                    return (Reply::Superseded { fence }, None);
+                }
+                if let Some(busy) = self.busy(now, holder.as_str(), fence) {
+                    return (busy, None);
+                }
+                let reply = match self.owner {
+                    Some(_) => Reply::Extended { clock },
+                    None => Reply::Healed { clock },
+                };
+                (reply, Some(Write::owned(now, holder.as_str(), ttl.get(), *token)))
+            }
+            Request::Release { holder, .. } => match (self.owner, self.fence) {
+                (Some((owner, _)), Some(fence)) if owner == holder.as_str() => {
+                    (Reply::Released, Some(Write { owner: None, fence }))
+                }
+                (owner, _) => {
+                    let owner = owner.map(|(owner, _)| Owner::from_value(owner.as_bytes()));
+                    (Reply::NotHeld { owner }, None)
+                }
+            },
+            Request::ForceRelease { fence: seen, .. } => {
+                if fence > *seen {
+                    return (Reply::Superseded { fence }, None);
+                }
+                let reply = match self.owner {
+                    Some(_) => Reply::Released,
+                    None => Reply::NotHeld { owner: None },
+                };
+                (reply, Some(Write { owner: None, fence: seen.next() }))
+            }
+            // These never come here; a look is all there is to answer.
+            Request::Inspect { .. }
+            | Request::List { .. }
+            | Request::Probe
+            | Request::ReplaceRecord { .. }
+            | Request::ForgetIdle { .. } => (Reply::Stranger { record: self.record }, None),
+        }
+    }
+
+    fn busy(&self, now: Moment, asker: &str, fence: Fence) -> Option<Reply> {
+        let (owner, until) = self.owner.as_ref().filter(|(owner, _)| owner != asker)?;
+        Some(Reply::Busy {
+            owner: Owner::from_value(owner.as_bytes()),
+            expires_in: Some(until.since(now)),
+            fence,
+        })
+    }
+
+    fn sighting(self, lock: LockName, now: Moment) -> Sighting {
+        Sighting {
+            lock,
+            expires_in: self.owner.as_ref().map(|(_, until)| until.since(now)),
+            owner: self.owner.map(|(owner, _)| Owner::from_value(owner.as_bytes())),
+            fence: self.fence,
+        }
+    }
+}
+
+impl Write {
+    fn owned(now: Moment, holder: &str, ttl: Duration, fence: Fence) -> Self {
+        Self { owner: Some((holder.to_owned(), now.plus(ttl), ttl)), fence }
+    }
+}
+
+/// SQLite's integers are signed; a fence is below 2^53.
+fn number(fence: Fence) -> i64 {
+    i64::try_from(fence.get()).unwrap_or(i64::MAX)
+}
+
+/// A number that is no fence is damage, and must not be taken for a small one.
+fn fence(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Fence>> {
+    let Some(number) = row.get::<_, Option<i64>>(column)? else { return Ok(None) };
+    let fence = u64::try_from(number).ok().and_then(Fence::new);
+    fence.map(Some).ok_or(rusqlite::Error::IntegralValueOutOfRange(column, number))
+}
+
+fn moment(nanos: i64) -> Moment {
+    Moment::from_nanos(u64::try_from(nanos).unwrap_or_default())
+}
+
+fn duration_nanos(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
+}
