@@ -183,7 +183,8 @@ fn many_processes_never_own_together_and_fences_only_rise() {
 fn no_process_is_starved_by_others_that_hammer_the_file() {
     let mut tales = hammer_by_processes("own");
     check_waits("8 processes, a lock each", &mut tales);
-    let (least, most) = (tales.iter().map(|t| t.cycles).min(), tales.iter().map(|t| t.cycles).max());
+    let (least, most) =
+        (tales.iter().map(|t| t.cycles).min(), tales.iter().map(|t| t.cycles).max());
     println!("cycles of a process: {least:?} to {most:?}");
     assert!(least > Some(0), "one process never had its turn");
 }
@@ -517,7 +518,8 @@ fn a_file_that_this_user_may_not_write_is_a_sentence() {
     let before = fs::read(&path).unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o555)).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
-    for (file, sentence) in [("locks.db", "must be able to write"), ("new.db", "must be writable")] {
+    for (file, sentence) in [("locks.db", "must be able to write"), ("new.db", "must be writable")]
+    {
         let mut opener = child("open");
         opener.env("LOCK_FILE", path.with_file_name(file)).env("SENTENCE", sentence);
         if rustix::process::getuid().is_root() {

@@ -149,6 +149,7 @@ pub(crate) async fn releasing_tells_expired_from_taken_over(backend: &Backend) {
     expired.lost().await;
     taken.lost().await;
     eventually("a expires", || is_free(&theirs, "a")).await;
+    eventually("b expires", || is_free(&theirs, "b")).await;
     let _next = theirs.lock("b").ttl(LONG).holder("bo").acquire().await.unwrap();
     // Every node must have heard of it, not just a quorum.
     eventually("b is bo's", || async { owners(&theirs, "b").await.len() == backend.nodes }).await;

@@ -59,3 +59,7 @@ macro_rules! conformance {
 }
 
 conformance!(memory);
+conformance!(sqlite);
+conformance!(one_redis);
+conformance!(five_redis);
+conformance!(one_valkey);

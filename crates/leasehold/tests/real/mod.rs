@@ -8,71 +8,71 @@ use std::time::{Duration, Instant};
 use leasehold::{Builder, Locks};
 use leasehold_testkit::{Fault, Proxy, RedisServer};
 
-pub const fn ms(ms: u64) -> Duration {
+pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-pub const fn secs(secs: u64) -> Duration {
+pub(crate) const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
 /// Long enough that nothing expires while a slow machine runs a test.
-pub const LONG: Duration = secs(20);
+pub(crate) const LONG: Duration = secs(20);
 
 /// How long a node may take in these tests: the machine may be busy with other tests.
-pub const PATIENCE: Duration = secs(1);
+pub(crate) const PATIENCE: Duration = secs(1);
 
-pub struct Cluster {
-    pub servers: Vec<RedisServer>,
-    pub proxies: Vec<Proxy>,
+pub(crate) struct Cluster {
+    pub(crate) servers: Vec<RedisServer>,
+    pub(crate) proxies: Vec<Proxy>,
 }
 
 impl Cluster {
     /// Reached directly.
-    pub fn of(count: usize) -> Self {
+    pub(crate) fn of(count: usize) -> Self {
         Self { servers: RedisServer::redis().start_many(count), proxies: Vec::new() }
     }
 
     /// Each behind a proxy.
-    pub fn behind_proxies(count: usize) -> Self {
+    pub(crate) fn behind_proxies(count: usize) -> Self {
         let servers = RedisServer::redis().start_many(count);
         let proxies = servers.iter().map(|server| Proxy::to(server.addr())).collect();
         Self { servers, proxies }
     }
 
-    pub fn addrs(&self) -> Vec<String> {
+    pub(crate) fn addrs(&self) -> Vec<String> {
         match self.proxies.as_slice() {
             [] => self.servers.iter().map(RedisServer::addr).collect(),
             proxies => proxies.iter().map(Proxy::addr).collect(),
         }
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://{}", self.addrs().join(","))
     }
 
     /// A client that trusts the servers to be new.
-    pub fn client(&self) -> Builder {
+    pub(crate) fn client(&self) -> Builder {
         Locks::builder().url(self.url()).timeout(PATIENCE).trust_new_nodes()
     }
 
-    pub async fn open(&self) -> Locks {
+    pub(crate) async fn open(&self) -> Locks {
         self.client().open().await.expect("open")
     }
 
     /// Puts a fault in force on the proxies `which`.
-    pub fn fault(&self, which: std::ops::Range<usize>, fault: &Fault) {
+    pub(crate) fn fault(&self, which: std::ops::Range<usize>, fault: &Fault) {
         self.proxies[which].iter().for_each(|proxy| proxy.set(fault.clone()));
     }
 
     /// The keys of locks that stand on each server that answers.
-    pub fn keys(&self) -> Vec<Vec<String>> {
+    pub(crate) fn keys(&self) -> Vec<Vec<String>> {
         self.servers.iter().filter(|server| server.is_running()).map(lock_keys).collect()
     }
 }
 
 /// The keys of locks that stand on a server.
-pub fn lock_keys(server: &RedisServer) -> Vec<String> {
+pub(crate) fn lock_keys(server: &RedisServer) -> Vec<String> {
     match server.command(&["KEYS", "leasehold:lock:*"]) {
         Ok(leasehold_testkit::Value::Array(keys)) => {
             keys.iter().filter_map(|key| key.as_text()).map(str::to_owned).collect()
@@ -82,7 +82,7 @@ pub fn lock_keys(server: &RedisServer) -> Vec<String> {
 }
 
 /// Waits until `is_true`, at most for `limit`.
-pub async fn within(limit: Duration, what: &str, mut is_true: impl FnMut() -> bool) {
+pub(crate) async fn within(limit: Duration, what: &str, mut is_true: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_true() {
         assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
@@ -91,7 +91,7 @@ pub async fn within(limit: Duration, what: &str, mut is_true: impl FnMut() -> bo
 }
 
 /// Waits until this many nodes vote.
-pub async fn votes(locks: &Locks, count: usize) {
+pub(crate) async fn votes(locks: &Locks, count: usize) {
     let up = |locks: &Locks| {
         let nodes = locks.nodes();
         nodes.iter().filter(|node| node.state == leasehold::NodeState::Up).count()

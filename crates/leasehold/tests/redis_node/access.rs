@@ -123,9 +123,9 @@ async fn unreachable_servers_are_told_apart() {
     // Accepts, and never says a word.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", silent.local_addr().unwrap());
-    let config = redis::parse(&url).unwrap().0.remove(0);
+    let config = redis::parse_url(&url).unwrap().0.remove(0);
     let limit = Duration::from_millis(100);
-    let node = RedisNode::connect(config, "".into(), limit, &Handle::current()).unwrap();
+    let node = RedisNode::connect(config, "".into(), limit, Handle::current()).unwrap();
     let said = words(ask(&node, Request::Probe, None).await);
     assert_eq!(said, "no connection within 100ms");
 }
@@ -257,8 +257,9 @@ async fn tls_wants_the_right_authority_and_the_client_certificate_that_is_asked_
     );
 
     let setup = |parameters: String| {
-        let config = redis::parse(&format!("rediss://localhost{parameters}")).unwrap().0.remove(0);
-        RedisNode::connect(config, "".into(), PATIENCE, &Handle::current())
+        let config =
+            redis::parse_url(&format!("rediss://localhost{parameters}")).unwrap().0.remove(0);
+        RedisNode::connect(config, "".into(), PATIENCE, Handle::current())
     };
     let swapped = format!("?cert={}&key={}", files.ca().display(), files.client_key().display());
     for parameters in ["?ca=/no/such/file".to_owned(), swapped] {

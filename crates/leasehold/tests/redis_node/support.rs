@@ -50,9 +50,9 @@ pub(crate) fn connect(url: &str) -> RedisNode {
 }
 
 pub(crate) fn connect_with(url: &str, prefix: &str) -> RedisNode {
-    let (mut nodes, others) = redis::parse(url).unwrap();
+    let (mut nodes, others) = redis::parse_url(url).unwrap();
     assert!(nodes.len() == 1 && others.is_empty());
-    RedisNode::connect(nodes.remove(0), prefix.into(), PATIENCE, &Handle::current()).unwrap()
+    RedisNode::connect(nodes.remove(0), prefix.into(), PATIENCE, Handle::current()).unwrap()
 }
 
 /// Hands a request over; the answer comes later.

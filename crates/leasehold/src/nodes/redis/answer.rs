@@ -1,8 +1,8 @@
-//! What a server's replies mean. Whatever does not have the one shape that the request can get is
-//! `Garbled`; nothing here guesses.
+//! What a server's replies mean for a request: its answer, or the next stage. How single values
+//! are read is in `read`.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use leasehold_core::{
     Answer, Facts, Fence, LockName, NodeError, Owner, Reply, Request, Role, Sighting, WallMicros,
@@ -10,7 +10,11 @@ use leasehold_core::{
 
 use super::exchange::{Exchange, FORGET_PAGE, LIST_PAGE, Session, Stage};
 use super::info;
-use super::resp::{Value, excerpt};
+use super::read::{
+    Read, accepted, clock, expires_in, fence, foreign, garbled, is_forbidden, is_wrong_type,
+    looked, only, owner, record, setting, tagged,
+};
+use super::resp::Value;
 use super::script::CallBy;
 
 /// What comes after the replies to one stage.
@@ -21,8 +25,6 @@ pub(super) enum Step {
     /// Another stage.
     Again(Exchange),
 }
-
-type Read<T> = Result<T, NodeError>;
 
 impl Exchange {
     /// Takes the replies to what [`Exchange::send`] wrote.
@@ -244,139 +246,6 @@ fn scanned(
     Ok((cursor.clone(), found))
 }
 
-/// The replies to GET, PTTL and TYPE of a lock's key.
-fn looked(replies: &[Value]) -> Read<(Option<Owner>, Option<Duration>)> {
-    let [value, left, kind] = replies else {
-        return Err(garbled(replies));
-    };
-    let value = if is_wrong_type(value) { &Value::Nil } else { accepted(value)? };
-    let owner = owner(value, accepted(kind)?)?;
-    // It may have expired in between.
-    if owner.is_none() || *left == Value::Int(-2) {
-        return Ok((None, None));
-    }
-    Ok((owner, expires_in(accepted(left)?)?))
-}
-
-fn owner(value: &Value, kind: &Value) -> Read<Option<Owner>> {
-    match (value, kind.str()) {
-        (Value::Text(value), _) => Ok(Some(Owner::from_value(value))),
-        // `string`: it was written in between.
-        (Value::Nil, Some("none" | "string")) => Ok(None),
-        (Value::Nil, Some(_)) => foreign(kind).map(Some),
-        _ => Err(garbled(&[value.clone(), kind.clone()])),
-    }
-}
-
-fn foreign(kind: &Value) -> Read<Owner> {
-    let kind = kind.str().ok_or_else(|| garbled(std::slice::from_ref(kind)))?;
-    Ok(Owner::ForeignKey { kind: kind.to_owned() })
-}
-
-/// What PTTL says.
-fn expires_in(left: &Value) -> Read<Option<Duration>> {
-    match left {
-        Value::Int(-1) => Ok(None),
-        Value::Int(-2) => Ok(Some(Duration::ZERO)),
-        Value::Int(millis @ 0..) => Ok(Some(Duration::from_millis(*millis as u64))),
-        other => Err(garbled(std::slice::from_ref(other))),
-    }
-}
-
-/// A score. Some servers print large ones with an exponent.
-fn fence(score: &Value) -> Read<Fence> {
-    let number = match score {
-        Value::Double(number) => Some(*number),
-        other => other.str().and_then(|text| text.parse().ok()),
-    };
-    let whole = number.filter(|n| (0.0..=Fence::MAX.get() as f64).contains(n) && n.fract() == 0.0);
-    whole
-        .and_then(|number| Fence::new(number as u64))
-        .ok_or_else(|| garbled(std::slice::from_ref(score)))
-}
-
-/// What TIME says: seconds and microseconds.
-fn clock(time: &[Value]) -> Read<WallMicros> {
-    let number = |value: &Value| value.str()?.parse::<u64>().ok();
-    let micros = match time {
-        [seconds, micros] => number(seconds).zip(number(micros)),
-        _ => None,
-    };
-    let (seconds, micros) = micros.ok_or_else(|| garbled(time))?;
-    Ok(WallMicros(seconds.saturating_mul(1_000_000).saturating_add(micros)))
-}
-
-fn record(value: &Value) -> Read<Option<String>> {
-    match value {
-        Value::Nil => Ok(None),
-        // One that is no text at all is no record of ours, and is then refused as such.
-        Value::Text(text) => Ok(Some(String::from_utf8_lossy(text).into_owned())),
-        other => Err(garbled(std::slice::from_ref(other))),
-    }
-}
-
-/// The value of the one setting that CONFIG GET was asked for.
-pub(super) fn setting(value: &Value) -> Option<&str> {
-    match value {
-        Value::Array(pair) => pair.get(1)?.str(),
-        _ => None,
-    }
-}
-
-fn tagged(value: &Value) -> Read<(&str, &[Value])> {
-    match value {
-        Value::Array(items) => match items.split_first() {
-            Some((tag, rest)) => Ok((tag.str().unwrap_or_default(), rest)),
-            None => Err(garbled(std::slice::from_ref(value))),
-        },
-        other => Err(garbled(std::slice::from_ref(other))),
-    }
-}
-
-fn only(replies: &[Value]) -> Read<&Value> {
-    match replies {
-        [value] => accepted(value),
-        _ => Err(garbled(replies)),
-    }
-}
-
-fn accepted(value: &Value) -> Read<&Value> {
-    value.error().map_or(Ok(value), |words| Err(rejected(words)))
-}
-
-fn is_wrong_type(value: &Value) -> bool {
-    value.error().is_some_and(|words| words.starts_with("WRONGTYPE"))
-}
-
-fn is_forbidden(value: &Value) -> bool {
-    let words = value.error().unwrap_or_default();
-    words.starts_with("NOPERM") || words.starts_with("ERR unknown command")
-}
-
-/// The server's own words, and what to do where they do not say it.
-pub(super) fn rejected(words: &str) -> NodeError {
-    // Scripts append their name and line: ` script: <sha>, on @user_script:36.`
-    let words = match words.rsplit_once(" script: ") {
-        Some((words, place)) if place.contains("@user_script") => words,
-        _ => words,
-    };
-    let hint = match words.split(' ').next().unwrap_or_default() {
-        "NOAUTH" => "; give a password in the URL",
-        "NOPERM" => "; the rights that are needed stand in docs/backends/redis.md",
-        "READONLY" => "; a replica cannot vote",
-        "WRONGTYPE" => "; `leasehold:node` and `leasehold:fences` must be left to leasehold",
-        _ if words.contains("ACL failure") || words.contains("executing the script can't") => {
-            "; the rights that are needed stand in docs/backends/redis.md"
-        }
-        _ => "",
-    };
-    NodeError::Rejected { reason: format!("{words}{hint}") }
-}
-
-fn garbled(replies: &[Value]) -> NodeError {
-    NodeError::Garbled { reason: excerpt(format!("{replies:?}").as_bytes()) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -409,24 +278,5 @@ mod tests {
             let read = acquired(&shape);
             assert!(matches!(read, Err(NodeError::Garbled { .. })), "{shape:?} -> {read:?}");
         }
-    }
-
-    #[test]
-    fn scores_are_read_exactly_in_every_notation() {
-        let max = Fence::MAX;
-        for score in [text("9007199254740991"), text("9.007199254740991e15")] {
-            assert_eq!(fence(&score), Ok(max));
-        }
-        assert_eq!(fence(&Value::Double(9_007_199_254_740_991.0)), Ok(max));
-        assert!(fence(&Value::Double(f64::NAN)).is_err() && fence(&text("inf")).is_err());
-    }
-
-    #[test]
-    fn an_error_keeps_the_servers_words() {
-        let words = "OOM command not allowed. script: f00, on @user_script:1.";
-        assert_eq!(
-            rejected(words),
-            NodeError::Rejected { reason: "OOM command not allowed.".into() }
-        );
     }
 }

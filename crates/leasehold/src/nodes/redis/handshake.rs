@@ -7,9 +7,9 @@ use std::time::Instant;
 use bytes::BytesMut;
 use leasehold_core::{NodeError, Role};
 
-use super::answer::{rejected, setting};
 use super::exchange::{IDENTITY, Session};
 use super::link::Link;
+use super::read::{rejected, setting};
 use super::resp::{Value, encode};
 use super::{info, script, url::RedisConfig};
 

@@ -5,8 +5,8 @@
 //!   fence.
 //! * The identity record is the string key `leasehold:node`.
 //!
-//! `exchange` turns requests into commands, `answer` turns replies into answers, `queue` keeps the
-//! order, `task` does the I/O.
+//! `exchange` turns requests into commands, `answer` and `read` turn replies into answers, `queue`
+//! keeps the order, `handshake` opens and `task` runs the connection, a `link`.
 
 mod answer;
 mod exchange;
@@ -14,6 +14,7 @@ mod handshake;
 mod info;
 mod link;
 mod queue;
+mod read;
 mod resp;
 mod script;
 mod task;
@@ -35,7 +36,7 @@ use self::queue::Queue;
 use self::task::Dialer;
 #[cfg(feature = "tls")]
 pub use self::tls::TlsError;
-pub use self::url::{Parsed, RedisConfig, UrlError, parse};
+pub use self::url::{Parsed, RedisConfig, UrlError, parse_url};
 use crate::node::{Ask, Node, NodeId};
 
 /// What stands before a lock's name unless something else is set. `leasehold:` alone would let a
@@ -73,7 +74,7 @@ impl RedisNode {
         config: RedisConfig,
         prefix: Arc<str>,
         limit: Duration,
-        runtime: &Handle,
+        runtime: Handle,
     ) -> Result<Self, SetupError> {
         #[cfg(not(feature = "tls"))]
         if config.tls.is_some() {

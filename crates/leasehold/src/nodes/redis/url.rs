@@ -106,7 +106,7 @@ pub type Parsed = (Vec<RedisConfig>, Vec<(String, String)>);
 
 /// Reads a URL, or several with commas or spaces between them. Parameters that this file does not
 /// know are handed back, in order and decoded, for the caller to judge.
-pub fn parse(text: &str) -> Result<Parsed, UrlError> {
+pub fn parse_url(text: &str) -> Result<Parsed, UrlError> {
     let (mut nodes, mut parameters) = (Vec::new(), Vec::new());
     for url in split_list(text.trim()) {
         let (more, others) = parse_one(url)?;

@@ -3,11 +3,11 @@
 use super::*;
 
 fn ids(url: &str) -> Vec<String> {
-    parse(url).unwrap().0.iter().map(|node| node.id().to_string()).collect()
+    parse_url(url).unwrap().0.iter().map(|node| node.id().to_string()).collect()
 }
 
 fn one(url: &str) -> RedisConfig {
-    let (mut nodes, _) = parse(url).unwrap();
+    let (mut nodes, _) = parse_url(url).unwrap();
     assert_eq!(nodes.len(), 1, "{url}");
     nodes.remove(0)
 }
@@ -39,7 +39,7 @@ fn a_list_of_urls_is_as_good() {
 
 #[test]
 fn credentials_are_decoded_and_shared() {
-    let (nodes, _) = parse("redis://al%69ce:p%40%2C%3A%20x:y@a,b").unwrap();
+    let (nodes, _) = parse_url("redis://al%69ce:p%40%2C%3A%20x:y@a,b").unwrap();
     for node in &nodes {
         assert_eq!(node.user.as_deref(), Some("alice"));
         assert_eq!(node.password.as_deref(), Some("p@,: x:y"));
@@ -55,7 +55,7 @@ fn credentials_are_decoded_and_shared() {
 #[test]
 fn parameters_of_the_connection_are_kept_and_others_handed_back() {
     let (nodes, others) =
-        parse("rediss://a,b/1?prefix=x%26y&ca=/ca.pem&cert=c&key=k&strict&protocol=2").unwrap();
+        parse_url("rediss://a,b/1?prefix=x%26y&ca=/ca.pem&cert=c&key=k&strict&protocol=2").unwrap();
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     assert_eq!(others, [pair("prefix", "x&y"), pair("strict", "")]);
     for node in nodes {
@@ -97,7 +97,7 @@ fn wrong_urls_are_refused_with_a_sentence_that_keeps_the_password() {
         ("rediss://a?ca=", "cannot be ``"),
         ("redis://a?protocol=4", "cannot be `4`"),
     ] {
-        let error = parse(url).expect_err(url).to_string();
+        let error = parse_url(url).expect_err(url).to_string();
         assert!(error.contains(words), "{url}: {error}");
         assert!(!error.contains("hunter2") && !error.contains("ter2"), "{url}: {error}");
     }

@@ -358,7 +358,9 @@ mod tests {
         };
         let (connection, _) = open(&path, "boot-1", at(0)).unwrap();
         let hour = 3_600_000_000_000_i64;
-        for (name, owner, expires) in [("far", true, 50 * hour), ("free", false, 9), ("past", true, 9)] {
+        for (name, owner, expires) in
+            [("far", true, 50 * hour), ("free", false, 9), ("past", true, 9)]
+        {
             connection
                 .execute(
                     "INSERT INTO locks VALUES (?1, ?2, ?3, ?4, 7)",

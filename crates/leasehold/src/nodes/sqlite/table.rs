@@ -129,9 +129,10 @@ impl Table {
             let now = self.clock.now();
             let (reply, write) = self.look(lock, now)?.judge(now, self.clock.wall(), step);
             if let Some(Write { owner, fence }) = write {
-                let (holder, expires, ttl) = owner.map_or((None, None, None), |(holder, at, ttl)| {
-                    (Some(holder), Some(nanos(at)), Some(duration_nanos(ttl)))
-                });
+                let (holder, expires, ttl) = owner
+                    .map_or((None, None, None), |(holder, at, ttl)| {
+                        (Some(holder), Some(nanos(at)), Some(duration_nanos(ttl)))
+                    });
                 let row = params![lock.as_str(), holder, expires, ttl, number(fence)];
                 self.execute(WRITE, row)?;
             }
@@ -235,8 +236,10 @@ impl Table {
                 if step.identity.is_none() || record.as_deref() != step.identity {
                     return Ok(Err(Reply::Stranger { record }));
                 }
-                let to: Option<String> =
-                    self.connection.prepare_cached(STRETCH)?.query_row([&from], |row| row.get(0))?;
+                let to: Option<String> = self
+                    .connection
+                    .prepare_cached(STRETCH)?
+                    .query_row([&from], |row| row.get(0))?;
                 let row = params![from, to, nanos(self.clock.now()), number(below)];
                 let gone = self.connection.prepare_cached(FORGET)?.execute(row)?;
                 transaction.commit()?;

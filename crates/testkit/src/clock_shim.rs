@@ -1,0 +1,183 @@
+//! A server's own wall clock, moved while it runs.
+//!
+//! `clock_shim.c` is compiled once, with the system's `cc`, and preloaded into the server; a small
+//! file says by how much its clock is off. libfaketime would do the same for simpler programs, but
+//! it crashes redis-server.
+
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use crate::locate::servers_dir;
+
+const SOURCE: &str = include_str!("clock_shim.c");
+/// Valkey reads the wall clock about once a millisecond and follows the processor's counter in
+/// between.
+const NOTICED_AFTER: Duration = Duration::from_millis(5);
+
+/// The file that tells one server how far off its clock is.
+#[derive(Debug)]
+pub(crate) struct ServerClock {
+    path: PathBuf,
+    file: File,
+    offset_us: Mutex<i64>,
+}
+
+impl ServerClock {
+    /// A clock that is right for now.
+    pub(crate) fn new(path: PathBuf) -> io::Result<ServerClock> {
+        let file = File::create(&path)?;
+        file.write_all_at(&0_i64.to_ne_bytes(), 0)?;
+        Ok(ServerClock { path, file, offset_us: Mutex::new(0) })
+    }
+
+    /// Has `server` read its clock through the shim.
+    pub(crate) fn preload(&self, server: &mut Command) {
+        let mut preload = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+        if !preload.is_empty() {
+            preload.push(":");
+        }
+        preload.push(library());
+        server.env("LD_PRELOAD", preload).env("LEASEHOLD_CLOCK_FILE", &self.path);
+    }
+
+    pub(crate) fn set(&self, offset_seconds: f64) {
+        self.change(|_| offset_seconds);
+    }
+
+    pub(crate) fn jump(&self, seconds: f64) {
+        self.change(|offset| offset + seconds);
+    }
+
+    fn change(&self, next: impl FnOnce(f64) -> f64) {
+        let mut offset_us = self.offset_us.lock().expect("no panic while the clock is moved");
+        *offset_us = (next(*offset_us as f64 / 1e6) * 1e6).round() as i64;
+        // One aligned 8-byte write to the mapped page: the server never reads half of it.
+        self.file.write_all_at(&offset_us.to_ne_bytes(), 0).expect("the clock file is writable");
+        thread::sleep(NOTICED_AFTER);
+    }
+}
+
+/// The compiled shim. Its name carries a hash of the source, and it is moved into place whole, so
+/// test processes that compile it at the same time cannot hurt each other.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let mut hasher = DefaultHasher::new();
+        SOURCE.hash(&mut hasher);
+        let dir = servers_dir();
+        let library = dir.join(format!("clock-shim-{:016x}.so", hasher.finish()));
+        if !library.exists() {
+            fs::create_dir_all(&dir).expect("a folder for the clock shim");
+            compile(&dir, &library);
+        }
+        fs::canonicalize(library).expect("the clock shim is there")
+    })
+}
+
+fn compile(dir: &Path, library: &Path) {
+    let work = tempfile::tempdir_in(dir).expect("a folder to compile in");
+    let source = work.path().join("clock_shim.c");
+    let built = work.path().join("clock_shim.so");
+    fs::write(&source, SOURCE).expect("the source can be written");
+    let cc = Command::new("cc")
+        .args(["-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o"])
+        .args([&built, &source])
+        .output()
+        .unwrap_or_else(|error| panic!("cc cannot be run ({error}): install gcc"));
+    assert!(
+        cc.status.success(),
+        "cc could not compile clock_shim.c:\n{}",
+        String::from_utf8_lossy(&cc.stderr)
+    );
+    fs::rename(&built, library).expect("the clock shim can be moved into place");
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Need, RedisServer, ServerBuilder, Value, eventually, skip};
+    use std::time::Duration;
+
+    fn server_seconds(server: &RedisServer) -> f64 {
+        let Ok(Value::Array(time)) = server.command(&["TIME"]) else { panic!("no TIME") };
+        let part = |i: usize| time[i].as_text().unwrap().parse::<f64>().unwrap();
+        part(0) + part(1) / 1e6
+    }
+
+    fn real_seconds() -> f64 {
+        std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs_f64()
+    }
+
+    fn assert_offset(server: &RedisServer, expected: f64) {
+        let before = real_seconds();
+        let shown = server_seconds(server);
+        let after = real_seconds();
+        let (low, high) = (before + expected - 0.001, after + expected + 0.001);
+        assert!((low..=high).contains(&shown), "{shown} not in {low}..={high}");
+    }
+
+    fn moves_the_clock(builder: ServerBuilder) {
+        let server = builder.with_clock_shim().start();
+        assert_offset(&server, 0.0);
+
+        server.command(&["SETEX", "key", "60", "value"]).unwrap();
+        server.jump_clock(3600.0);
+        assert_offset(&server, 3600.0);
+        assert_eq!(server.get("key"), None);
+
+        server.command(&["SET", "key", "value", "PX", "60000"]).unwrap();
+        server.jump_clock(-59.5);
+        assert_offset(&server, 3540.5);
+        assert!(server.pttl("key") > 60_000, "a clock set back lengthens the lease");
+
+        server.set_clock_offset(-0.25);
+        assert_offset(&server, -0.25);
+    }
+
+    #[test]
+    fn an_hours_jump_expires_a_redis_key() {
+        if skip(Need::Redis) {
+            return;
+        }
+        moves_the_clock(RedisServer::redis());
+    }
+
+    #[test]
+    fn an_hours_jump_expires_a_valkey_key() {
+        if skip(Need::Valkey) {
+            return;
+        }
+        moves_the_clock(RedisServer::valkey());
+    }
+
+    #[test]
+    fn servers_have_clocks_of_their_own_and_keep_them_over_a_restart() {
+        if skip(Need::Redis) {
+            return;
+        }
+        let servers = RedisServer::redis().with_clock_shim().start_many(2);
+        servers[0].jump_clock(100.0);
+        servers[0].restart_empty();
+        assert_offset(&servers[0], 100.0);
+        assert_offset(&servers[1], 0.0);
+    }
+
+    #[test]
+    fn a_key_expires_by_itself_under_the_moved_clock() {
+        if skip(Need::Redis) {
+            return;
+        }
+        let server = RedisServer::redis().with_clock_shim().start();
+        server.command(&["SET", "key", "value", "PX", "60000"]).unwrap();
+        server.jump_clock(61.0);
+        eventually(Duration::from_secs(5), "active expiry removes the key unasked", || {
+            server.command(&["DBSIZE"]) == Ok(Value::Int(0))
+        });
+    }
+}

@@ -1,0 +1,26 @@
+//! What Leasehold's own tests need around them: real Redis and Valkey servers that can be killed,
+//! paused and lied to about the time, a TCP proxy that misbehaves on request, certificates, and
+//! other people's lock libraries to meet on the same keys.
+//!
+//! Everything here is blocking and short, so that async tests can call it too. Nothing binds
+//! anything but 127.0.0.1, and nothing started here outlives the test process, however that ends.
+
+mod clock_shim;
+mod locate;
+mod peers;
+mod ports;
+mod proxy;
+mod resp;
+mod servers;
+mod spawn;
+mod tls;
+mod wait;
+
+pub use locate::{Need, skip};
+pub use peers::{Answer, Peer};
+pub use ports::ReservedPort;
+pub use proxy::{Counts, Fault, Proxy};
+pub use resp::{Connection, Value};
+pub use servers::{RedisServer, ServerBuilder};
+pub use tls::TlsFiles;
+pub use wait::eventually;
