@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold::clock::{Clock, SystemClock};
-use leasehold::{Fence, Locks};
+use leasehold::{Fence, Locks, RetryPolicy};
 use leasehold_testkit::{RedisServer, eventually};
 use real::{Cluster, ms, secs};
 
@@ -69,7 +69,9 @@ async fn acquire_again_and_again(locks: &Locks, log: &Path) {
     let stop = log.with_file_name("stop");
     while !stop.exists() {
         let start = SystemClock.now().as_nanos();
-        let request = locks.lock("l").ttl(ms(300)).wait(ms(500));
+        // Asks often: the more acquisitions, the more there is to check.
+        let retry = RetryPolicy { first: ms(1), longest: ms(4), attempts: None };
+        let request = locks.lock("l").ttl(ms(300)).wait(ms(500)).retry(retry);
         let Ok(guard) = request.acquire().await else { continue };
         let end = SystemClock.now().as_nanos();
         writeln!(log_file, "{start} {end} {}", guard.fence()).unwrap();
@@ -178,8 +180,14 @@ fn the_check_of_fences_can_fail() {
     }
 }
 
+/// How long the processes compete, in seconds; longer by `LEASEHOLD_TEST_SECONDS`.
+fn seconds() -> u64 {
+    let asked = std::env::var("LEASEHOLD_TEST_SECONDS").ok();
+    asked.map_or(20, |seconds| seconds.parse().expect("LEASEHOLD_TEST_SECONDS is a number"))
+}
+
 /// Eight processes on one lock for some seconds while `disturb` does its worst, again and again.
-async fn eight_processes(offsets: [i64; 8], seconds: u64, disturb: impl Fn(&Cluster, usize)) {
+async fn eight_processes(offsets: [i64; 8], disturb: impl Fn(&Cluster, usize)) {
     let cluster = Cluster::of(5);
     let first = open(&cluster.url(), 0).await;
     first.init().await.unwrap();
@@ -190,10 +198,10 @@ async fn eight_processes(offsets: [i64; 8], seconds: u64, disturb: impl Fn(&Clus
         .enumerate()
         .map(|(i, offset)| Process::start("acquire", &cluster.url(), *offset, &log(i)))
         .collect();
-    let until = Instant::now() + secs(seconds);
+    let until = Instant::now() + secs(seconds());
     let mut round = 0;
     while Instant::now() < until {
-        tokio::time::sleep(ms(150)).await;
+        tokio::time::sleep(ms(1200)).await;
         tokio::task::block_in_place(|| disturb(&cluster, round));
         round += 1;
     }
@@ -203,37 +211,34 @@ async fn eight_processes(offsets: [i64; 8], seconds: u64, disturb: impl Fn(&Clus
     let counts: Vec<_> = logs.iter().map(Vec::len).collect();
     let total: usize = counts.iter().sum();
     eprintln!("{total} acquisitions, {counts:?} by process, {round} disturbances");
-    assert!(total > 500, "too few to mean anything: {counts:?}");
+    assert!(total > 300, "too few to mean anything: {counts:?}");
     check_fences(logs.concat());
 }
 
-/// Kills, empties and flushes nodes, one at a time and now and then two.
+/// Kills, empties and flushes nodes, one after the other, so that a quorum is there most of the
+/// time; now and then three at once, so that everybody must sit it out.
 fn lose_memory(cluster: &Cluster, round: usize) {
     let server = |i: usize| &cluster.servers[i % 5];
-    match round % 5 {
-        0 => server(round / 5).restart_empty(),
-        1 => server(round / 3).flush_all(),
-        2 => {
+    match round % 3 {
+        _ if round % 10 == 9 => (0..3).for_each(|i| server(round + i).flush_all()),
+        0 => server(round).restart_empty(),
+        1 => server(round).flush_all(),
+        _ => {
             server(round).kill();
+            std::thread::sleep(ms(100));
             server(round).restart_empty();
         }
-        3 if round % 2 == 0 => {
-            server(round).flush_all();
-            server(round + 2).restart_empty();
-        }
-        // Time to come back: with no quorum there would be nothing to check.
-        _ => std::thread::sleep(ms(700)),
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fences_are_distinct_and_grow_in_real_time_while_nodes_forget() {
-    eight_processes([0; 8], 15, lose_memory).await;
+    eight_processes([0; 8], lose_memory).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fences_grow_also_with_wall_clocks_that_are_an_hour_off() {
-    eight_processes([3600, 0, 0, -3600, 0, 0, 0, 0], 15, lose_memory).await;
+    eight_processes([3600, 0, 0, -3600, 0, 0, 0, 0], lose_memory).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -276,7 +281,7 @@ async fn the_lock_of_a_killed_process_is_free_after_its_ttl() {
     assert!(locks.lock("l").ttl(MAX_TTL).try_acquire().await.unwrap().is_none());
     drop(holder);
     let killed = Instant::now();
-    locks.lock("l").ttl(MAX_TTL).wait(secs(10)).acquire().await.unwrap();
+    drop(locks.lock("l").ttl(MAX_TTL).wait(secs(10)).acquire().await.unwrap());
     assert!(killed.elapsed() < secs(5), "{:?}", killed.elapsed());
     cluster.servers.iter().for_each(RedisServer::kill);
 }
