@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use leasehold_core::{
-    Answer, Facts, Fence, LockName, NodeError, Owner, Reply, Request, Role, Sighting, WallMicros,
-};
+use leasehold_core::{Answer, Facts, Fence, LockName, Owner, Reply, Request, Role, Sighting};
 
 use super::exchange::{Exchange, FORGET_PAGE, LIST_PAGE, Session, Stage};
 use super::info;
@@ -248,6 +246,8 @@ fn scanned(
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::NodeError;
+
     use super::*;
 
     fn text(text: &str) -> Value {
