@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use leasehold::nodes::redis::{self, RedisNode, SetupError};
 use leasehold_core::{Answer, NodeError, Reply, Request, Role};
-use leasehold_testkit::{Need, RedisServer, TlsFiles, eventually, skip};
+use leasehold_testkit::{Connection, Need, RedisServer, TlsFiles, eventually, skip};
 use tokio::runtime::Handle;
 
 use super::support::*;
 
-/// As in docs/backends/redis.md.
 const RIGHTS: &str = "-@all +hello +auth +select +info +config|get +script|load +eval +evalsha +time \
     +get +mget +set +del +exists +type +pttl +zadd +zscore +zrem +zscan +zrangebyscore";
 
@@ -87,6 +86,24 @@ async fn the_documented_rights_suffice_and_a_missing_one_is_a_sentence() {
             assert!(!server.exists(&key("a")));
         }
     }
+}
+
+#[test]
+fn the_tested_rights_are_the_documented_ones() {
+    let text = include_str!("../../../../docs/backends/redis.md");
+    assert!(text.contains(&format!("ACL SETUSER leasehold on >secret ~leasehold:* {RIGHTS}\n")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_server_keeps_its_own_words() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let server = RedisServer::redis().start();
+    let mut only = Connection::to(&server.addr()).unwrap();
+    only.call(&["CONFIG", "SET", "maxclients", "1"]).unwrap();
+    let said = words(verdict(&server.url()).await);
+    assert!(said.contains("max number of clients"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

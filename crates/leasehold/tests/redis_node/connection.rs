@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::node::{Ask, Node, ReplyTo};
+use leasehold::nodes::redis::{RedisNode, parse_url};
 use leasehold_core::{NodeError, Reply, Request};
 use leasehold_testkit::{Fault, Proxy, RedisServer, Value, eventually};
+
+use tokio::runtime::Handle;
 
 use super::support::*;
 
@@ -300,6 +303,20 @@ async fn what_is_asked_while_connecting_goes_out_unless_its_time_is_over() {
         assert!(matches!(late, Err(NodeError::TimedOut { .. })), "{late:?}");
         assert!(matches!(wait(patient).await, Ok(Reply::Facts(_))));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_far_server_is_reached_although_nobody_waits_so_long() {
+    let Some(server) = both_servers().into_iter().next() else { return };
+    let proxy = Proxy::to(server.addr());
+    proxy.set(Fault::Delay(Duration::from_millis(150)));
+    let config = parse_url(&proxy.url()).unwrap().0.remove(0);
+    let limit = Duration::from_millis(100);
+    let node = RedisNode::connect(config, "".into(), limit, Handle::current()).unwrap();
+    let said = words(wait(start(&node, Request::Probe, None, limit).1).await);
+    assert_eq!(said, "no connection within 100ms");
+    assert_eq!(facts(&node).await.generation, 1);
+    assert_eq!(proxy.counts().connections, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

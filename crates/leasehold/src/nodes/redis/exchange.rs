@@ -247,6 +247,36 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_release_uses_the_servers_own_command() {
+        let holder = Holder::new("me", 1).unwrap();
+        let request =
+            Request::Release { lock: LockName::new("a").unwrap(), holder: holder.clone() };
+        for (native, verb) in [
+            (CompareAndDelete::DelIfEq, "*3\r\n$7\r\nDELIFEQ\r\n$3\r\np:a\r\n$35\r\n"),
+            (CompareAndDelete::DelEx, "*4\r\n$5\r\nDELEX\r\n$3\r\np:a\r\n$4\r\nIFEQ\r\n$35\r\n"),
+        ] {
+            let session = Session {
+                generation: 1,
+                prefix: "p:".into(),
+                facts: ServerFacts {
+                    version: String::new(),
+                    run_id: String::new(),
+                    role: leasehold_core::Role::Primary,
+                    evicts: None,
+                    durable: false,
+                },
+                facts_read: Instant::now(),
+                compare_and_delete: Some(native),
+                reads_config: false,
+            };
+            let mut out = BytesMut::new();
+            let exchange = Exchange::new(Arc::new(request.clone()), None, &session);
+            assert_eq!(exchange.send(&session, &mut out), 1);
+            assert_eq!(out, format!("{verb}{}\r\n", holder.as_str()));
+        }
+    }
+
+    #[test]
     fn a_prefix_matches_nothing_but_itself() {
         assert_eq!(glob("a*b?[c]-\\d"), "a\\*b\\?\\[c\\]\\-\\\\d*");
         assert_eq!(glob(""), "*");
