@@ -123,7 +123,7 @@ impl Exchange {
                 }
             }
             (Stage::Page { skipped, .. }, Request::ForgetIdle { below }) => {
-                let bound = format!("({}", (*below).min(pass.1));
+                let bound = format!("({}", forgettable(*below, pass.1));
                 let (skipped, count) = (skipped.to_string(), FORGET_PAGE.to_string());
                 writer.command(&[
                     b"ZRANGEBYSCORE",
@@ -136,7 +136,7 @@ impl Exchange {
                 ]);
             }
             (Stage::Drop { keys, .. }, Request::ForgetIdle { below }) => {
-                let bound = (*below).min(pass.1).to_string();
+                let bound = forgettable(*below, pass.1).to_string();
                 let mut all = vec![FENCES.as_bytes(), IDENTITY.as_bytes()];
                 all.extend(keys.iter().map(Vec::as_slice));
                 writer.script(&script::FORGET, &all, &[pass.0, &bound]);
@@ -179,6 +179,11 @@ impl Exchange {
         }
         writer.replies
     }
+}
+
+/// Fences below this may go: the floor stands in for each of them, and for none above it.
+fn forgettable(below: Fence, floor: Fence) -> Fence {
+    below.min(floor)
 }
 
 struct Writer<'a> {
