@@ -248,6 +248,28 @@ fn glob(text: &str) -> String {
 }
 
 #[cfg(test)]
+impl Session {
+    /// A server that can do nothing special.
+    pub(super) fn of_connection(generation: u64) -> Self {
+        let facts = ServerFacts {
+            version: "redis 7.0.15".into(),
+            run_id: "f00".into(),
+            role: leasehold_core::Role::Primary,
+            evicts: None,
+            durable: false,
+        };
+        Self {
+            generation,
+            prefix: "p:".into(),
+            facts,
+            facts_read: Instant::now(),
+            compare_and_delete: None,
+            reads_config: false,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -260,20 +282,7 @@ mod tests {
             (CompareAndDelete::DelIfEq, "*3\r\n$7\r\nDELIFEQ\r\n$3\r\np:a\r\n$35\r\n"),
             (CompareAndDelete::DelEx, "*4\r\n$5\r\nDELEX\r\n$3\r\np:a\r\n$4\r\nIFEQ\r\n$35\r\n"),
         ] {
-            let session = Session {
-                generation: 1,
-                prefix: "p:".into(),
-                facts: ServerFacts {
-                    version: String::new(),
-                    run_id: String::new(),
-                    role: leasehold_core::Role::Primary,
-                    evicts: None,
-                    durable: false,
-                },
-                facts_read: Instant::now(),
-                compare_and_delete: Some(native),
-                reads_config: false,
-            };
+            let session = Session { compare_and_delete: Some(native), ..Session::of_connection(1) };
             let mut out = BytesMut::new();
             let exchange = Exchange::new(Arc::new(request.clone()), None, &session);
             assert_eq!(exchange.send(&session, &mut out), 1);

@@ -331,3 +331,7 @@ fn wrong_connection(ask: &Ask, generation: Option<u64>) -> Option<NodeError> {
     };
     Some(NodeError::NotVoting { reason: reason.to_owned() })
 }
+
+#[cfg(test)]
+#[path = "queue_tests.rs"]
+mod tests;
