@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::node::{Ask, Node, ReplyTo};
+use leasehold::nodes::redis::{RedisNode, parse_url};
 use leasehold_core::{NodeError, Reply, Request};
 use leasehold_testkit::{Fault, Proxy, RedisServer, Value, eventually};
+
+use tokio::runtime::Handle;
 
 use super::support::*;
 
@@ -259,6 +262,8 @@ async fn lies_are_never_a_grant() {
                 let answer = ask(&node, acquire("a", 1, 200), Some(&pass)).await;
                 assert_garbled(&answer);
                 // And the connection is not believed any more.
+                let before = proxy.counts().connections;
+                eventually(PATIENCE, "it is left", || proxy.counts().connections > before);
                 let mut generation = node.generation();
                 proxy.set(Fault::Pass);
                 let changed = generation.wait_for(|generation| *generation == 2);
@@ -303,25 +308,49 @@ async fn what_is_asked_while_connecting_goes_out_unless_its_time_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_far_server_is_reached_although_nobody_waits_so_long() {
+    let Some(server) = both_servers().into_iter().next() else { return };
+    let proxy = Proxy::to(server.addr());
+    proxy.set(Fault::Delay(Duration::from_millis(150)));
+    let config = parse_url(&proxy.url()).unwrap().0.remove(0);
+    let limit = Duration::from_millis(100);
+    let node = RedisNode::connect(config, "".into(), limit, Handle::current()).unwrap();
+    let said = words(wait(start(&node, Request::Probe, None, limit).1).await);
+    assert_eq!(said, "no connection within 100ms");
+    assert_eq!(facts(&node).await.generation, 1);
+    assert_eq!(proxy.counts().connections, 1);
+}
+
+// On one thread, so that nothing is sent between the last request and the drop.
+#[tokio::test]
 async fn a_node_that_is_dropped_still_sends_its_releases_and_then_hangs_up() {
     for server in both_servers() {
-        let node = connect(&server.url());
-        let pass = admit(&node, 100).await;
-        for i in 0..200 {
-            ask(&node, acquire(&format!("n{i}"), 1, 200), Some(&pass)).await.unwrap();
+        for round in 1..=10 {
+            let node = connect(&server.url());
+            let pass = admit(&node, 100).await;
+            for i in 0..50 {
+                let taken =
+                    ask(&node, acquire(&format!("n{i}"), 1, 200 + round), Some(&pass)).await;
+                assert_eq!(taken, Ok(Reply::Granted));
+            }
+            for i in 0..50 {
+                let request = Arc::new(release(&format!("n{i}"), 1));
+                node.ask(Ask { request, pass: None, reply_to: ReplyTo::nobody(), limit: SHORT });
+            }
+            drop(node);
+            let began = Instant::now();
+            loop {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                let keys = server.command(&["KEYS", "leasehold:lock:*"]).unwrap();
+                let clients = server.command(&["CLIENT", "LIST"]).unwrap();
+                if keys == Value::Array(vec![])
+                    && !clients.as_text().unwrap().contains("name=leasehold ")
+                {
+                    break;
+                }
+                assert!(began.elapsed() < PATIENCE, "left in round {round}: {keys:?}");
+            }
         }
-        for i in 0..200 {
-            let request = Arc::new(release(&format!("n{i}"), 1));
-            node.ask(Ask { request, pass: None, reply_to: ReplyTo::nobody(), limit: SHORT });
-        }
-        drop(node);
-        eventually(PATIENCE, "all are released and the connection is gone", || {
-            let Ok(Value::Array(keys)) = server.command(&["KEYS", "leasehold:lock:*"]) else {
-                return false;
-            };
-            let clients = server.command(&["CLIENT", "LIST"]).unwrap();
-            keys.is_empty() && !clients.as_text().unwrap().contains("name=leasehold ")
-        });
     }
 }
 

@@ -4,15 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use leasehold_core::{
-    Answer, Facts, Fence, LockName, NodeError, Owner, Reply, Request, Role, Sighting, WallMicros,
-};
+use leasehold_core::{Answer, Facts, Fence, LockName, Owner, Reply, Request, Role, Sighting};
 
 use super::exchange::{Exchange, FORGET_PAGE, LIST_PAGE, Session, Stage};
 use super::info;
 use super::read::{
-    Read, accepted, clock, expires_in, fence, foreign, garbled, is_forbidden, is_wrong_type,
-    looked, only, owner, record, setting, tagged,
+    Read, accepted, clock, expires_in, fence, foreign, garbled, is_unusable, is_wrong_type, looked,
+    only, owner, record, setting, tagged,
 };
 use super::resp::Value;
 use super::script::CallBy;
@@ -48,7 +46,7 @@ impl Exchange {
                 Ok(Value::Int(0)) => return Ok(self.again(Stage::WhoHolds)),
                 Ok(other) => return Err(garbled(std::slice::from_ref(other))),
                 Err(_) if is_wrong_type(&replies[0]) => return Ok(self.again(Stage::WhoHolds)),
-                Err(_) if is_forbidden(&replies[0]) => {
+                Err(_) if is_unusable(&replies[0]) => {
                     session.compare_and_delete = None;
                     return Ok(self.again(Stage::Only));
                 }
@@ -248,6 +246,8 @@ fn scanned(
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::NodeError;
+
     use super::*;
 
     fn text(text: &str) -> Value {

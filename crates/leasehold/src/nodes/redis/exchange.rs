@@ -123,7 +123,7 @@ impl Exchange {
                 }
             }
             (Stage::Page { skipped, .. }, Request::ForgetIdle { below }) => {
-                let bound = format!("({}", (*below).min(pass.1));
+                let bound = format!("({}", forgettable(*below, pass.1));
                 let (skipped, count) = (skipped.to_string(), FORGET_PAGE.to_string());
                 writer.command(&[
                     b"ZRANGEBYSCORE",
@@ -136,7 +136,7 @@ impl Exchange {
                 ]);
             }
             (Stage::Drop { keys, .. }, Request::ForgetIdle { below }) => {
-                let bound = (*below).min(pass.1).to_string();
+                let bound = forgettable(*below, pass.1).to_string();
                 let mut all = vec![FENCES.as_bytes(), IDENTITY.as_bytes()];
                 all.extend(keys.iter().map(Vec::as_slice));
                 writer.script(&script::FORGET, &all, &[pass.0, &bound]);
@@ -179,6 +179,11 @@ impl Exchange {
         }
         writer.replies
     }
+}
+
+/// Fences below this may go: the floor stands in for each of them, and for none above it.
+fn forgettable(below: Fence, floor: Fence) -> Fence {
+    below.min(floor)
 }
 
 struct Writer<'a> {
@@ -243,8 +248,47 @@ fn glob(text: &str) -> String {
 }
 
 #[cfg(test)]
+impl Session {
+    /// A server that can do nothing special.
+    pub(super) fn of_connection(generation: u64) -> Self {
+        let facts = ServerFacts {
+            version: "redis 7.0.15".into(),
+            run_id: "f00".into(),
+            role: leasehold_core::Role::Primary,
+            evicts: None,
+            durable: false,
+        };
+        Self {
+            generation,
+            prefix: "p:".into(),
+            facts,
+            facts_read: Instant::now(),
+            compare_and_delete: None,
+            reads_config: false,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_release_uses_the_servers_own_command() {
+        let holder = Holder::new("me", 1).unwrap();
+        let request =
+            Request::Release { lock: LockName::new("a").unwrap(), holder: holder.clone() };
+        for (native, verb) in [
+            (CompareAndDelete::DelIfEq, "*3\r\n$7\r\nDELIFEQ\r\n$3\r\np:a\r\n$35\r\n"),
+            (CompareAndDelete::DelEx, "*4\r\n$5\r\nDELEX\r\n$3\r\np:a\r\n$4\r\nIFEQ\r\n$35\r\n"),
+        ] {
+            let session = Session { compare_and_delete: Some(native), ..Session::of_connection(1) };
+            let mut out = BytesMut::new();
+            let exchange = Exchange::new(Arc::new(request.clone()), None, &session);
+            assert_eq!(exchange.send(&session, &mut out), 1);
+            assert_eq!(out, format!("{verb}{}\r\n", holder.as_str()));
+        }
+    }
 
     #[test]
     fn a_prefix_matches_nothing_but_itself() {

@@ -92,8 +92,7 @@ async fn log_in(link: &mut Link, config: &RedisConfig) -> Result<(), NodeError> 
         let reply = link.call(&out, 1).await?;
         match reply.first().and_then(Value::error) {
             None => return Ok(()),
-            // An unknown command, an unknown version, or no right to say HELLO.
-            Some(words) if ["ERR", "NOPROTO", "NOPERM"].iter().any(|w| words.starts_with(w)) => {}
+            Some(words) if is_no_hello(words) => {}
             Some(words) => return Err(rejected(words)),
         }
         out.clear();
@@ -116,6 +115,13 @@ async fn log_in(link: &mut Link, config: &RedisConfig) -> Result<(), NodeError> 
     }
     // A server that may not be told a name does without.
     Ok(())
+}
+
+/// An unknown command, an unknown version, or no right to say HELLO.
+fn is_no_hello(words: &str) -> bool {
+    words.starts_with("NOPROTO")
+        || words.starts_with("NOPERM")
+        || words.to_ascii_lowercase().contains("hello")
 }
 
 fn accepted<'a>(value: &'a Value, why: &str) -> Result<&'a Value, NodeError> {

@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Buf as _, BytesMut};
 use leasehold_core::NodeError;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -118,12 +118,10 @@ impl Incoming {
         loop {
             match decode(&self.bytes, self.resp3) {
                 Ok(Decoded::Reply(value, used)) => {
-                    let _ = self.bytes.split_to(used);
+                    self.bytes.advance(used);
                     return Ok(Some(value));
                 }
-                Ok(Decoded::Push(used)) => {
-                    let _ = self.bytes.split_to(used);
-                }
+                Ok(Decoded::Push(used)) => self.bytes.advance(used),
                 Ok(Decoded::Incomplete) => return Ok(None),
                 Err(reason) => return Err(NodeError::Garbled { reason }),
             }

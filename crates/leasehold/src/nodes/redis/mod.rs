@@ -68,8 +68,8 @@ impl RedisNode {
     /// A node that connects, and stays connected, in the background on `runtime`. Whether the
     /// network is there does not matter: until it is, requests are answered with the reason.
     ///
-    /// `prefix` stands before each lock's name, as [`DEFAULT_PREFIX`] does. `limit` is for one
-    /// attempt to connect, from the look-up of the name to the last word of the greeting.
+    /// `prefix` stands before each lock's name, as [`DEFAULT_PREFIX`] does. Requests wait up to
+    /// `limit` for an attempt to connect; beyond that they are refused while it goes on.
     pub fn connect(
         config: RedisConfig,
         prefix: Arc<str>,

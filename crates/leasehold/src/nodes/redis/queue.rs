@@ -2,7 +2,8 @@
 //! mutex. A request is encoded while the mutex is held, so the order on the wire is the order of
 //! the calls, and a release can never overtake its own acquire.
 //!
-//! Nobody is answered while the mutex is held: whoever is answered may ask again at once.
+//! Nobody is answered while the mutex is held: whoever is answered may ask again at once. Only
+//! `is_wanted` is called with it, so a sink must not ask while it holds what that needs.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
@@ -171,8 +172,7 @@ impl Queue {
     pub(super) fn objection(&self, heard: Instant) -> Option<NodeError> {
         let state = self.lock();
         if state.is_torn {
-            let reason = "a request was torn by a panic".to_owned();
-            return Some(NodeError::Unreachable { reason });
+            return Some(torn());
         }
         let silent = state.pending.front()?.sent.max(heard).elapsed();
         (silent > SILENCE_MAX).then(|| NodeError::Unreachable {
@@ -209,6 +209,7 @@ impl State {
     /// Sends a request, or keeps it for later, or hands it back with the reason why not.
     fn take_in(&mut self, ask: Ask, now: Instant) -> Option<(ReplyTo, NodeError)> {
         let refusal = match &self.phase {
+            _ if self.is_torn => Some(torn()),
             Phase::Down(error) => Some(error.clone()),
             Phase::Up(session) => wrong_connection(&ask, Some(session.generation)),
             Phase::Connecting => wrong_connection(&ask, None),
@@ -276,6 +277,9 @@ impl State {
         answers: &mut Answers,
         unwanted: &mut Vec<ReplyTo>,
     ) -> Result<(), NodeError> {
+        if self.is_torn {
+            return Err(torn());
+        }
         let (Phase::Up(session), Some(first)) = (&mut self.phase, self.pending.front_mut()) else {
             let reason = "a reply that nobody asked for".to_owned();
             return Err(NodeError::Garbled { reason });
@@ -313,6 +317,10 @@ impl State {
     }
 }
 
+fn torn() -> NodeError {
+    NodeError::Unreachable { reason: "an earlier request panicked half-way".to_owned() }
+}
+
 /// Whether a request carries the pass of another connection.
 fn wrong_connection(ask: &Ask, generation: Option<u64>) -> Option<NodeError> {
     let pass = ask.pass.as_ref()?;
@@ -323,3 +331,7 @@ fn wrong_connection(ask: &Ask, generation: Option<u64>) -> Option<NodeError> {
     };
     Some(NodeError::NotVoting { reason: reason.to_owned() })
 }
+
+#[cfg(test)]
+#[path = "queue_tests.rs"]
+mod tests;

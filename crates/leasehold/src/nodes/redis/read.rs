@@ -114,9 +114,9 @@ pub(super) fn is_wrong_type(value: &Value) -> bool {
     value.error().is_some_and(|words| words.starts_with("WRONGTYPE"))
 }
 
-pub(super) fn is_forbidden(value: &Value) -> bool {
-    let words = value.error().unwrap_or_default();
-    words.starts_with("NOPERM") || words.starts_with("ERR unknown command")
+/// No such command, no right to it, or another version's idea of it.
+pub(super) fn is_unusable(value: &Value) -> bool {
+    value.error().is_some_and(|words| words.starts_with("NOPERM") || words.starts_with("ERR "))
 }
 
 /// The server's own words, and what to do where they do not say it.

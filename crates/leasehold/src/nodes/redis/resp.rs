@@ -9,6 +9,9 @@ use redis_protocol::resp3::types::{OwnedFrame as Frame3, Resp3Frame as _};
 /// a kilobyte; a foreign value at a lock's key may be longer, but nobody needs to see it.
 pub(super) const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// The longest line: a header, a number, a status or an error.
+const LINE_BYTES_MAX: usize = 64 * 1024;
+
 /// How deep replies nest. Ours need three levels; the parser recurses, and would exhaust the stack.
 const NESTING_MAX: usize = 16;
 
@@ -103,7 +106,11 @@ fn measure(bytes: &[u8]) -> Result<Option<usize>, String> {
         if !b"+-:_,#($!=*~>%|".contains(&kind) {
             return Err(format!("no reply at all: `{}`", excerpt(&bytes[at..])));
         }
-        let Some(line) = bytes[at..].windows(2).position(|pair| pair == b"\r\n") else {
+        let line = bytes[at..].windows(2).take(LINE_BYTES_MAX).position(|pair| pair == b"\r\n");
+        let Some(line) = line else {
+            if bytes.len() - at > LINE_BYTES_MAX {
+                return Err(format!("a line of more than {LINE_BYTES_MAX} bytes"));
+            }
             return Ok(None);
         };
         let header = &bytes[at + 1..at + line];
@@ -243,7 +250,8 @@ mod tests {
     #[test]
     fn garbage_is_an_error_and_never_a_panic() {
         let deep = b"*1\r\n".repeat(1_000_000);
-        let bad: [&[u8]; 10] = [
+        let endless = b"+".repeat(100_000);
+        let bad: [&[u8]; 11] = [
             b"HTTP/1.1 400 Bad Request\r\n\r\n",
             b"\0\0\0\0",
             b"$-2\r\n",
@@ -254,6 +262,7 @@ mod tests {
             b"#maybe\r\n",
             b"=1\r\nx\r\n",
             &deep,
+            &endless,
         ];
         for bytes in bad {
             for resp3 in [false, true] {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use leasehold_core::NodeError;
 use tokio::io::AsyncWriteExt as _;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{MissedTickBehavior, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::handshake::shake_hands;
@@ -20,6 +20,9 @@ use super::url::RedisConfig;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// The longest one: a node that was away for a day is used again within a second.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How long an attempt to connect may take at most. Nobody waits for it beyond their own limit; with
+/// TLS it takes five round trips, and the limit of a request may be hardly more than one.
+const ATTEMPT_MAX: Duration = Duration::from_secs(5);
 /// A connection that did not live this long counts as a failed attempt.
 const LIFE_MIN: Duration = Duration::from_secs(1);
 /// How long a node that is dropped may go on sending releases.
@@ -60,7 +63,7 @@ pub(super) async fn run(dialer: Dialer, queue: Arc<Queue>, closing: Cancellation
 /// close a socket with replies unread makes the server throw away requests that it has not read.
 async fn settled(queue: &Queue, closing: &CancellationToken) {
     closing.cancelled().await;
-    let _ = tokio::time::timeout(LINGER, async {
+    let _ = timeout(LINGER, async {
         while !queue.is_idle() {
             queue.idle.notified().await;
         }
@@ -111,10 +114,20 @@ impl Dialer {
             let session = shake_hands(&mut link, &self.config, &self.prefix, generation).await?;
             Ok((link, session))
         };
-        let (link, session) = tokio::time::timeout(self.limit, attempt).await.map_err(|_| {
-            let reason = format!("no connection within {:?}", self.limit);
-            NodeError::Unreachable { reason }
-        })??;
+        let mut attempt = std::pin::pin!(attempt);
+        let too_slow =
+            |limit| NodeError::Unreachable { reason: format!("no connection within {limit:?}") };
+        let (link, session) = match timeout(self.limit, &mut attempt).await {
+            Ok(done) => done?,
+            Err(_) => {
+                // It goes on, but nobody should wait for it any more.
+                queue.shut(&too_slow(self.limit));
+                let rest = ATTEMPT_MAX.saturating_sub(self.limit);
+                timeout(rest, attempt)
+                    .await
+                    .map_err(|_| too_slow(ATTEMPT_MAX.max(self.limit)))??
+            }
+        };
         tracing::debug!(node = %self.config.id(), version = session.facts.version, "connected");
         queue.open(session);
         Ok(link)

@@ -1,0 +1,124 @@
+//! What goes out and what comes back, without a network.
+
+use std::sync::Arc;
+
+use leasehold_core::{Fence, Holder, LockName, Pass, Reply, Ttl};
+
+use super::*;
+use crate::node::ReplySink;
+
+/// Keeps the answers by the number of the round.
+#[derive(Default)]
+struct Sink {
+    answers: Mutex<Vec<(u32, Answer)>>,
+    panics: bool,
+}
+
+impl ReplySink for Sink {
+    fn answer(&self, _: usize, round: u32, answer: Answer) {
+        self.answers.lock().unwrap().push((round, answer));
+    }
+
+    fn is_wanted(&self) -> bool {
+        assert!(!self.panics, "a sink that panics");
+        true
+    }
+}
+
+fn acquire(name: &str) -> Request {
+    Request::Acquire {
+        lock: LockName::new(name).unwrap(),
+        holder: Holder::new("me", 1).unwrap(),
+        proposal: Fence::new(9).unwrap(),
+        ttl: Ttl::new(Duration::from_secs(1)).unwrap(),
+    }
+}
+
+fn release(name: &str) -> Request {
+    let (lock, holder) = (LockName::new(name).unwrap(), Holder::new("me", 1).unwrap());
+    Request::Release { lock, holder }
+}
+
+fn ask(queue: &Queue, sink: &Arc<Sink>, round: u32, request: Request) {
+    let pass = request.needs_identity().then(|| Pass {
+        record: "record".into(),
+        generation: 1,
+        floor: Fence::ZERO,
+        max_ttl: Duration::from_secs(30),
+    });
+    let reply_to = ReplyTo::new(sink.clone(), 0, round);
+    queue.ask(Ask { request: Arc::new(request), pass, reply_to, limit: Duration::from_secs(60) });
+}
+
+fn outgoing(queue: &Queue) -> String {
+    let mut out = BytesMut::new();
+    queue.take_outgoing(&mut out);
+    String::from_utf8(out.to_vec()).unwrap()
+}
+
+fn lost() -> NodeError {
+    NodeError::Unreachable { reason: "lost".into() }
+}
+
+#[test]
+fn the_order_on_the_wire_is_the_order_of_the_calls() {
+    let (queue, sink) = (Queue::new(), Arc::new(Sink::default()));
+    ask(&queue, &sink, 0, release("early"));
+    queue.open(Session::of_connection(1));
+    ask(&queue, &sink, 1, acquire("a"));
+    ask(&queue, &sink, 2, release("a"));
+    ask(&queue, &sink, 3, acquire("b"));
+    let sent = outgoing(&queue);
+    let keys: Vec<_> = sent.lines().filter(|line| line.starts_with("p:")).collect();
+    assert_eq!(keys, ["p:early", "p:a", "p:a", "p:b"]);
+    queue.receive(vec![Value::Int(1); 4]).unwrap();
+    let expected = [
+        (0, Ok(Reply::Released)),
+        (1, Ok(Reply::Granted)),
+        (2, Ok(Reply::Released)),
+        (3, Ok(Reply::Granted)),
+    ];
+    assert_eq!(*sink.answers.lock().unwrap(), expected);
+    assert!(queue.is_idle());
+}
+
+#[test]
+fn what_was_not_sent_before_a_connection_was_lost_is_never_sent() {
+    let (queue, sink) = (Queue::new(), Arc::new(Sink::default()));
+    queue.open(Session::of_connection(1));
+    ask(&queue, &sink, 1, acquire("a"));
+    ask(&queue, &sink, 2, release("a"));
+    queue.lose(&lost());
+    assert_eq!(*sink.answers.lock().unwrap(), [(1, Err(lost())), (2, Err(lost()))]);
+    queue.open(Session::of_connection(2));
+    assert_eq!(outgoing(&queue), "");
+    assert_eq!(*queue.generation.borrow(), 2);
+}
+
+#[test]
+fn a_reply_too_many_ends_the_connection() {
+    let (queue, sink) = (Queue::new(), Arc::new(Sink::default()));
+    queue.open(Session::of_connection(1));
+    ask(&queue, &sink, 1, release("a"));
+    let ended = queue.receive(vec![Value::Int(1), Value::Int(1)]);
+    assert!(matches!(ended, Err(NodeError::Garbled { .. })), "{ended:?}");
+    assert_eq!(*sink.answers.lock().unwrap(), [(1, Ok(Reply::Released))]);
+}
+
+#[test]
+fn after_a_panic_half_way_no_reply_is_believed() {
+    let (queue, sink) = (Queue::new(), Arc::new(Sink { panics: true, ..Sink::default() }));
+    queue.open(Session::of_connection(1));
+    ask(&queue, &sink, 1, acquire("a"));
+    ask(&queue, &sink, 2, acquire("b"));
+    let unknown = Value::Error("NOSCRIPT No matching script.".into());
+    let panicked = std::panic::AssertUnwindSafe(|| queue.receive(vec![unknown]));
+    assert!(std::panic::catch_unwind(panicked).is_err());
+    assert!(queue.receive(vec![Value::Int(1)]).is_err());
+    assert!(queue.objection(Instant::now()).is_some());
+    queue.lose(&lost());
+    queue.open(Session::of_connection(2));
+    assert_eq!(outgoing(&queue), "");
+    assert!(queue.objection(Instant::now()).is_none());
+    assert!(!sink.answers.lock().unwrap().iter().any(|(_, answer)| answer.is_ok()));
+}
