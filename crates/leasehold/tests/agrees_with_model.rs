@@ -106,9 +106,7 @@ impl Case {
             model: LockTable::new(),
             names: names.iter().map(|n| LockName::new(format!("{tag}{n}")).unwrap()).collect(),
             tag,
-            holders: (0..3)
-                .map(|n| Holder::new("h", u128::from(seed) << 8 | n).unwrap())
-                .collect(),
+            holders: (0..3).map(|n| Holder::new("h", u128::from(seed) << 8 | n).unwrap()).collect(),
             records: Vec::new(),
             around: 100,
             history: Vec::new(),
@@ -289,7 +287,9 @@ fn are_equal(got: &Reply, wanted: &Reply, tolerance: Duration, is_alone: bool) -
                 locks.collect::<BTreeMap<_, _>>()
             };
             let (x, y) = (sorted(a), sorted(b));
-            a.len() == b.len() && x.len() == y.len() && x.values().zip(y.values()).all(|(a, b)| alike(a, b))
+            a.len() == b.len()
+                && x.len() == y.len()
+                && x.values().zip(y.values()).all(|(a, b)| alike(a, b))
         }
         (Reply::Forgot { .. }, Reply::Forgot { .. }) if !is_alone => true,
         _ => got == wanted,

@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 use super::error::SqliteError;
 use super::nanos;
 use super::patience::patiently;
+use super::whereabouts::Whereabouts;
 
 /// `LHLD`: tells our files from those of every other program.
 const APPLICATION_ID: i64 = 0x4c48_4c44;
@@ -252,7 +253,8 @@ fn furnish(draft: &Path) -> rusqlite::Result<()> {
     connection.close().map_err(|(_, error)| error)
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+/// The name of a file that SQLite puts next to `path`.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(OsStr::new(suffix));
     name.into()
@@ -260,70 +262,6 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 fn unusable(path: &Path, error: &io::Error) -> SqliteError {
     SqliteError::Unusable { path: path.to_owned(), reason: error.to_string() }
-}
-
-/// Which files the open connection works on. Once one of them is removed or replaced, newcomers
-/// work on other files: a second world in which every lock is free.
-#[derive(Debug)]
-pub(super) struct Whereabouts {
-    files: Vec<(PathBuf, Inode)>,
-    next_check: Instant,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Inode {
-    device: u64,
-    number: u64,
-}
-
-impl Whereabouts {
-    /// How long two worlds can last unnoticed. Three `stat` in 100 ms cost nothing; three in each
-    /// request would cost a tenth of it.
-    const CHECK_EVERY: Duration = Duration::from_millis(100);
-
-    fn of(connection: &Connection) -> io::Result<Self> {
-        // SQLite's own answer: symbolic links are resolved in it.
-        let path = Path::new(connection.path().unwrap_or_default());
-        let files = ["", "-wal", "-shm"].map(|suffix| {
-            let file = beside(path, suffix);
-            inode(&file).map(|inode| (file, inode))
-        });
-        Ok(Self {
-            files: files.into_iter().collect::<io::Result<_>>()?,
-            next_check: Instant::now() + Self::CHECK_EVERY,
-        })
-    }
-
-    /// The sentence to refuse with if the files are others by now. Looks only every so often.
-    pub(super) fn objection(&mut self) -> Option<String> {
-        let now = Instant::now();
-        if now < self.next_check {
-            return None;
-        }
-        let objection = self.objection_now();
-        if objection.is_none() {
-            self.next_check = now + Self::CHECK_EVERY;
-        }
-        objection
-    }
-
-    /// As [`Self::objection`], looking in any case.
-    pub(super) fn objection_now(&self) -> Option<String> {
-        let (gone, _) = self
-            .files
-            .iter()
-            .find(|(path, known)| inode(path).map_or(true, |found| found != *known))?;
-        Some(format!(
-            "{} was removed or replaced while this process had it open: restart every process \
-             that uses the lock file",
-            gone.display()
-        ))
-    }
-}
-
-fn inode(path: &Path) -> io::Result<Inode> {
-    let file = fs::metadata(path)?;
-    Ok(Inode { device: file.dev(), number: file.ino() })
 }
 
 #[cfg(test)]
@@ -358,7 +296,9 @@ mod tests {
         };
         let (connection, _) = open(&path, "boot-1", at(0)).unwrap();
         let hour = 3_600_000_000_000_i64;
-        for (name, owner, expires) in [("far", true, 50 * hour), ("free", false, 9), ("past", true, 9)] {
+        for (name, owner, expires) in
+            [("far", true, 50 * hour), ("free", false, 9), ("past", true, 9)]
+        {
             connection
                 .execute(
                     "INSERT INTO locks VALUES (?1, ?2, ?3, ?4, 7)",

@@ -1,16 +1,19 @@
 //! One SQLite file as a node, for all processes of one machine.
 //!
 //! Here is the node: a thread that owns the connection and carries requests out in the order of
-//! the calls. `table` says what a request does to the file, `file` how the file is found, made and
-//! checked, `patience` how other processes are waited for.
+//! the calls. `table` has the statements and `judge` the rules for what they refuse, `file` how the
+//! file is found, made and checked, `whereabouts` notices that it went away, `patience` is how other
+//! processes are waited for.
 //!
 //! Owners expire by the machine's boot-time clock, which all its processes share and which no
 //! change of the wall clock moves.
 
 mod error;
 mod file;
+mod judge;
 mod patience;
 mod table;
+mod whereabouts;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,8 +31,9 @@ use crate::node::{Ask, Node, NodeId};
 pub use error::SqliteError;
 pub use file::default_path;
 
-use file::Whereabouts;
-use table::{Step, Table};
+use judge::Step;
+use table::Table;
+use whereabouts::Whereabouts;
 
 /// The file has no connection that could break and come back.
 const GENERATION: u64 = 1;
