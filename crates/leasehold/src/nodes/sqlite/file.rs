@@ -17,6 +17,7 @@ use leasehold_core::Moment;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
+use super::checkpoint;
 use super::error::SqliteError;
 use super::nanos;
 use super::patience::patiently;
@@ -159,7 +160,7 @@ fn peek(path: &Path) -> Result<(), SqliteError> {
 }
 
 /// A connection that, so far, leaves everything as it is.
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
+pub(super) fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     // SQLite's own waiting sleeps ever longer and starves some processes for seconds.
@@ -182,6 +183,7 @@ fn prepare(connection: &Connection, boot: &str, now: Moment) -> rusqlite::Result
     // floor is the wall clock, so a lost fence cannot come back, and every holder died with the
     // machine.
     connection.pragma_update(None, "synchronous", "normal")?;
+    connection.pragma_update(None, "wal_autocheckpoint", checkpoint::PAGES_MAX)?;
     let stored: String = connection.query_row("SELECT boot FROM meta", [], |row| row.get(0))?;
     if stored == boot && !boot.is_empty() {
         return Ok(());

@@ -2,12 +2,13 @@
 //!
 //! Here is the node: a thread that owns the connection and carries requests out in the order of
 //! the calls. `table` has the statements and `judge` the rules for what they refuse, `file` how the
-//! file is found, made and checked, `whereabouts` notices that it went away, `patience` is how other
+//! file is found, made and checked, `checkpoint` writes its journal back, `whereabouts` notices that it went away, `patience` is how other
 //! processes are waited for.
 //!
 //! Owners expire by the machine's boot-time clock, which all its processes share and which no
 //! change of the wall clock moves.
 
+mod checkpoint;
 mod error;
 mod file;
 mod judge;
@@ -31,6 +32,7 @@ use crate::node::{Ask, Node, NodeId};
 pub use error::SqliteError;
 pub use file::default_path;
 
+use checkpoint::Checkpointer;
 use judge::Step;
 use table::Table;
 use whereabouts::Whereabouts;
@@ -85,11 +87,18 @@ impl SqliteNode {
     pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, SqliteError> {
         let run_id = file::boot_id();
         let (connection, whereabouts) = file::open(path, &run_id, clock.now())?;
+        // Where SQLite found it: the working directory may change, and links may be turned.
+        let found = Path::new(connection.path().unwrap_or_default());
+        let second = checkpoint::connect(found)
+            .map_err(|error| SqliteError::from_sqlite(path, Duration::ZERO, &error))?;
+        let checkpointer =
+            Checkpointer::start(second).map_err(|source| SqliteError::Thread { source })?;
         let (jobs, todo) = mpsc::channel();
         let shared = Arc::new(Shared::default());
         let worker = Worker {
             table: Table { connection, clock, run_id },
             whereabouts,
+            checkpointer,
             shared: Arc::clone(&shared),
         };
         thread::Builder::new()
@@ -138,6 +147,7 @@ impl Drop for SqliteNode {
 struct Worker {
     table: Table,
     whereabouts: Whereabouts,
+    checkpointer: Checkpointer,
     shared: Arc<Shared>,
 }
 
@@ -151,7 +161,9 @@ impl Worker {
             }
             let answer = self.answer(&ask, asked);
             ask.reply_to.answer(answer);
+            self.checkpointer.count();
         }
+        self.checkpointer.end();
         if self.whereabouts.objection_now().is_some() {
             // Tidying up goes by name, and under these names may be the files of others by now.
             let _ = file::tidy_at_close(&self.table.connection, false);
