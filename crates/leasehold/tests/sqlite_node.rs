@@ -85,13 +85,10 @@ fn rejected(answer: Answer) -> String {
     }
 }
 
-// --- many at once ------------------------------------------------------------------------------
-
 /// What one of many did.
 #[derive(Default)]
 struct Tale {
     cycles: u64,
-    longest_ask: Duration,
     asks: Vec<Duration>,
 }
 
@@ -103,11 +100,10 @@ fn hammer(path: &Path, lock: &str, time: Duration, alone: bool) -> Tale {
     let node = open(path).unwrap();
     let mut log = OpenOptions::new().create(true).append(true).open(log).unwrap();
     let (record, end, mut tale, mut seen) = (record(), Instant::now() + time, Tale::default(), 0);
-    let mut timed = |tale: &mut Tale, request| {
+    let timed = |tale: &mut Tale, request| {
         let begun = Instant::now();
         let answer = ask(&node, Some(&record), request).expect("no request fails");
         tale.asks.push(begun.elapsed());
-        tale.longest_ask = tale.longest_ask.max(begun.elapsed());
         answer
     };
     while Instant::now() < end {
@@ -208,7 +204,7 @@ fn hammer_by_processes(locks: &str) -> Vec<Tale> {
         let mut numbers = line.split(' ').map(|number| number.parse::<u64>().unwrap());
         let cycles = numbers.next().unwrap();
         let asks: Vec<_> = numbers.map(Duration::from_nanos).collect();
-        tales.push(Tale { cycles, longest_ask: asks.iter().copied().max().unwrap(), asks });
+        tales.push(Tale { cycles, asks });
     }
     if locks != "own" {
         check_log(folder.path());
@@ -242,8 +238,6 @@ fn two_processes_that_make_the_file_together_share_one() {
     }
 }
 
-// --- processes that die ------------------------------------------------------------------------
-
 #[test]
 fn a_killed_process_leaves_a_sound_file_and_its_lock_expires() {
     let folder = tempfile::tempdir().unwrap();
@@ -252,7 +246,8 @@ fn a_killed_process_leaves_a_sound_file_and_its_lock_expires() {
     let (record, ttl) = (record(), Duration::from_millis(300));
     let mut was_held = 0;
     for round in 0..12 {
-        let mut victim = child("hold").env("LOCK_FILE", &path).spawn().unwrap();
+        let mut victim =
+            child("hold").env("LOCK_FILE", &path).stdout(Stdio::null()).spawn().unwrap();
         // Some are killed while they start, most in the middle of a transaction.
         thread::sleep(Duration::from_millis(20 + 9 * round));
         victim.kill().unwrap();
@@ -318,8 +313,6 @@ fn a_dropped_node_still_carries_out_what_it_was_asked() {
     assert_eq!(locks.len(), 199, "the release was carried out, though its limit was over");
 }
 
-// --- limits ------------------------------------------------------------------------------------
-
 /// Has the write lock until it is dropped.
 fn write_lock(path: &Path) -> rusqlite::Connection {
     let blocker = rusqlite::Connection::open(path).unwrap();
@@ -334,15 +327,15 @@ fn a_request_gives_up_at_its_limit_and_ask_never_blocks() {
     let node = admitted(&path);
     let blocker = write_lock(&path);
     let begun = Instant::now();
-    let limit = Duration::from_millis(60);
+    let limit = Duration::from_millis(100);
     let first = send(&node, Some(&record()), acquire("a", 1, 200, MINUTE), limit);
-    let second = send(&node, Some(&record()), acquire("b", 1, 200, MINUTE), limit);
+    let second = send(&node, Some(&record()), acquire("b", 1, 200, MINUTE), limit / 2);
     let last = send(&node, None, release("a", 1), limit);
-    assert!(begun.elapsed() < Duration::from_millis(30), "asking took {:?}", begun.elapsed());
+    assert!(begun.elapsed() < limit, "asking took {:?}", begun.elapsed());
     let reason = rejected(first.recv().unwrap());
     assert!(reason.contains("other processes kept the lock file busy"), "{reason}");
-    assert!((limit..4 * limit).contains(&begun.elapsed()), "{:?}", begun.elapsed());
-    assert_eq!(second.recv().unwrap(), Err(NodeError::TimedOut { after: limit }));
+    assert!((limit..10 * limit).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    assert_eq!(second.recv().unwrap(), Err(NodeError::TimedOut { after: limit / 2 }));
     drop(blocker);
     let released = last.recv().unwrap();
     assert_eq!(released, Ok(Reply::NotHeld { owner: None }), "a release outlives its limit");
@@ -371,8 +364,6 @@ fn too_many_requests_are_refused_and_releases_have_room_left() {
     assert!((800..=904).contains(&overloaded), "{overloaded}");
     assert_eq!(freed.recv().unwrap(), Ok(Reply::NotHeld { owner: None }));
 }
-
-// --- files -------------------------------------------------------------------------------------
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -425,15 +416,13 @@ fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 #[test]
 fn a_file_that_is_not_ours_is_refused_with_a_sentence_and_left_as_it_is() {
-    let format_at = 60;
-    let application_at = 68;
     type Spoil = fn(&Path);
-    let cases: [(&str, Spoil); 9] = [
+    let cases: [(&str, Spoil); 10] = [
         ("is not a SQLite database", |path| fs::write(path, "hello").unwrap()),
         ("is not a SQLite database", |path| fs::write(path, vec![b'x'; 20_000]).unwrap()),
         ("is empty", |path| fs::write(path, "").unwrap()),
-        ("knows up to 1; upgrade Leasehold", |path| patch(path, 60, &2_u32.to_be_bytes())),
-        ("another application", |path| patch(path, 68, &7_u32.to_be_bytes())),
+        ("knows up to 1; upgrade Leasehold", |path| patch(path, FORMAT_AT, &2_u32.to_be_bytes())),
+        ("another application", |path| patch(path, APPLICATION_AT, &7_u32.to_be_bytes())),
         ("another application", |path| {
             fs::remove_file(path).unwrap();
             let other = rusqlite::Connection::open(path).unwrap();
@@ -454,8 +443,20 @@ fn a_file_that_is_not_ours_is_refused_with_a_sentence_and_left_as_it_is() {
             file.set_len(file.metadata().unwrap().len() - 4096).unwrap();
         }),
         ("is damaged", |path| patch(path, 100, &[0xff; 3000])),
+        ("is damaged", |path| {
+            // And a process was killed before: its last words are in the journal.
+            let wal = path.with_file_name("locks.db-wal");
+            let node = open(path).unwrap();
+            ask(&node, Some(&record()), acquire("b", 1, 200, MINUTE)).unwrap();
+            let kept = [path, &wal].map(|file| (file.to_owned(), fs::read(file).unwrap()));
+            drop(node);
+            wait_until_closed(path);
+            for (file, bytes) in kept {
+                fs::write(file, bytes).unwrap();
+            }
+            patch(path, 100, &[0xff; 3000]);
+        }),
     ];
-    assert_eq!((format_at, application_at), (60, 68), "where SQLite's header has them");
     for (sentence, spoil) in cases {
         let folder = tempfile::tempdir().unwrap();
         let path = closed_file(folder.path());
@@ -474,6 +475,11 @@ fn a_file_that_is_not_ours_is_refused_with_a_sentence_and_left_as_it_is() {
         }
     }
 }
+
+/// Where SQLite's header has its `user_version`.
+const FORMAT_AT: u64 = 60;
+/// Where SQLite's header has its `application_id`.
+const APPLICATION_AT: u64 = 68;
 
 fn patch(path: &Path, at: u64, bytes: &[u8]) {
     OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
@@ -504,8 +510,11 @@ fn a_place_where_no_file_can_be_is_a_sentence() {
 fn names_that_mean_something_to_sqlite_are_only_names() {
     let folder = tempfile::tempdir().unwrap();
     for name in [":memory:", "file:x?mode=memory", "a b%20#c?d", "ä"] {
+        // By a relative path, which needs a process with another working directory.
+        let made =
+            child("make").current_dir(folder.path()).env("LOCK_FILE", name).output().unwrap();
+        assert!(made.status.success(), "{name}: {}", String::from_utf8_lossy(&made.stdout));
         let path = folder.path().join(name);
-        drop(admitted(&path));
         assert!(path.is_file(), "{name}");
         open(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
@@ -606,6 +615,24 @@ fn a_node_whose_file_was_replaced_does_not_harm_the_new_one() {
 }
 
 #[test]
+fn a_node_whose_journal_was_removed_leaves_that_of_others_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = closed_file(folder.path());
+    let old = open(&path).unwrap();
+    ask(&old, Some(&record()), acquire("old", 1, 200, MINUTE)).unwrap();
+    for file in ["locks.db-wal", "locks.db-shm"] {
+        fs::remove_file(folder.path().join(file)).unwrap();
+    }
+    let other = child("take").env("LOCK_FILE", &path).output().unwrap();
+    assert!(other.status.success(), "{}", String::from_utf8_lossy(&other.stdout));
+    drop(old);
+    thread::sleep(Duration::from_millis(200));
+    let new = open(&path).unwrap();
+    let busy = ask(&new, Some(&record()), acquire("taken", 2, 300, MINUTE));
+    assert!(matches!(busy, Ok(Reply::Busy { .. })), "what the other took was lost: {busy:?}");
+}
+
+#[test]
 fn damage_while_running_is_answered_in_sqlites_words() {
     let folder = tempfile::tempdir().unwrap();
     let path = closed_file(folder.path());
@@ -617,7 +644,7 @@ fn damage_while_running_is_answered_in_sqlites_words() {
     assert!(reason.contains("no such table: locks"), "{reason}");
     // Or is full of what is not ours.
     other.execute_batch("CREATE TABLE locks (name, owner, expires, ttl, fence)").unwrap();
-    other.execute_batch("INSERT INTO locks VALUES ('b', 'x', 9e18, 1, -5)").unwrap();
+    other.execute_batch("INSERT INTO locks VALUES ('b', 'x', 9000000000000000000, 1, -5)").unwrap();
     for request in [Request::Inspect { lock: name("b") }, Request::List { prefix: "b".into() }] {
         let reason = rejected(ask(&node, None, request));
         assert!(reason.starts_with("SQLite: "), "{reason}");
@@ -638,8 +665,6 @@ fn a_probe_tells_the_boot_and_that_the_last_writes_may_be_lost_with_it() {
     assert_eq!((facts.generation, *node.generation().borrow()), (1, 1));
     assert_eq!(facts.record, Some(record()));
 }
-
-// --- what children do --------------------------------------------------------------------------
 
 /// This very program, to do `part` in a process of its own.
 fn child(part: &str) -> Command {
@@ -669,6 +694,12 @@ fn as_a_child() {
             assert!(error.contains(&std::env::var("SENTENCE").unwrap()));
         }
         "fill" => fill(&path),
+        "take" => {
+            let taken =
+                ask(&open(&path).unwrap(), Some(&record()), acquire("taken", 1, 200, MINUTE));
+            assert_eq!(taken, Ok(Reply::Granted));
+        }
+        "make" => drop(admitted(&path)),
         other => panic!("{other}"),
     }
 }

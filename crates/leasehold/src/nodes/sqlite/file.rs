@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -17,9 +17,11 @@ use leasehold_core::Moment;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
+use super::checkpoint;
 use super::error::SqliteError;
 use super::nanos;
 use super::patience::patiently;
+use super::whereabouts::Whereabouts;
 
 /// `LHLD`: tells our files from those of every other program.
 const APPLICATION_ID: i64 = 0x4c48_4c44;
@@ -158,7 +160,7 @@ fn peek(path: &Path) -> Result<(), SqliteError> {
 }
 
 /// A connection that, so far, leaves everything as it is.
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
+pub(super) fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     // SQLite's own waiting sleeps ever longer and starves some processes for seconds.
@@ -181,6 +183,7 @@ fn prepare(connection: &Connection, boot: &str, now: Moment) -> rusqlite::Result
     // floor is the wall clock, so a lost fence cannot come back, and every holder died with the
     // machine.
     connection.pragma_update(None, "synchronous", "normal")?;
+    connection.pragma_update(None, "wal_autocheckpoint", checkpoint::PAGES_MAX)?;
     let stored: String = connection.query_row("SELECT boot FROM meta", [], |row| row.get(0))?;
     if stored == boot && !boot.is_empty() {
         return Ok(());
@@ -252,7 +255,8 @@ fn furnish(draft: &Path) -> rusqlite::Result<()> {
     connection.close().map_err(|(_, error)| error)
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+/// The name of a file that SQLite puts next to `path`.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(OsStr::new(suffix));
     name.into()
@@ -260,70 +264,6 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 fn unusable(path: &Path, error: &io::Error) -> SqliteError {
     SqliteError::Unusable { path: path.to_owned(), reason: error.to_string() }
-}
-
-/// Which files the open connection works on. Once one of them is removed or replaced, newcomers
-/// work on other files: a second world in which every lock is free.
-#[derive(Debug)]
-pub(super) struct Whereabouts {
-    files: Vec<(PathBuf, Inode)>,
-    next_check: Instant,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Inode {
-    device: u64,
-    number: u64,
-}
-
-impl Whereabouts {
-    /// How long two worlds can last unnoticed. Three `stat` in 100 ms cost nothing; three in each
-    /// request would cost a tenth of it.
-    const CHECK_EVERY: Duration = Duration::from_millis(100);
-
-    fn of(connection: &Connection) -> io::Result<Self> {
-        // SQLite's own answer: symbolic links are resolved in it.
-        let path = Path::new(connection.path().unwrap_or_default());
-        let files = ["", "-wal", "-shm"].map(|suffix| {
-            let file = beside(path, suffix);
-            inode(&file).map(|inode| (file, inode))
-        });
-        Ok(Self {
-            files: files.into_iter().collect::<io::Result<_>>()?,
-            next_check: Instant::now() + Self::CHECK_EVERY,
-        })
-    }
-
-    /// The sentence to refuse with if the files are others by now. Looks only every so often.
-    pub(super) fn objection(&mut self) -> Option<String> {
-        let now = Instant::now();
-        if now < self.next_check {
-            return None;
-        }
-        let objection = self.objection_now();
-        if objection.is_none() {
-            self.next_check = now + Self::CHECK_EVERY;
-        }
-        objection
-    }
-
-    /// As [`Self::objection`], looking in any case.
-    pub(super) fn objection_now(&self) -> Option<String> {
-        let (gone, _) = self
-            .files
-            .iter()
-            .find(|(path, known)| inode(path).map_or(true, |found| found != *known))?;
-        Some(format!(
-            "{} was removed or replaced while this process had it open: restart every process \
-             that uses the lock file",
-            gone.display()
-        ))
-    }
-}
-
-fn inode(path: &Path) -> io::Result<Inode> {
-    let file = fs::metadata(path)?;
-    Ok(Inode { device: file.dev(), number: file.ino() })
 }
 
 #[cfg(test)]

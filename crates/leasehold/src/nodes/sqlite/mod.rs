@@ -1,16 +1,20 @@
 //! One SQLite file as a node, for all processes of one machine.
 //!
 //! Here is the node: a thread that owns the connection and carries requests out in the order of
-//! the calls. `table` says what a request does to the file, `file` how the file is found, made and
-//! checked, `patience` how other processes are waited for.
+//! the calls. `table` has the statements and `judge` the rules for what they refuse, `file` how the
+//! file is found, made and checked, `checkpoint` writes its journal back, `whereabouts` notices that it went away, `patience` is how other
+//! processes are waited for.
 //!
 //! Owners expire by the machine's boot-time clock, which all its processes share and which no
 //! change of the wall clock moves.
 
+mod checkpoint;
 mod error;
 mod file;
+mod judge;
 mod patience;
 mod table;
+mod whereabouts;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,8 +32,10 @@ use crate::node::{Ask, Node, NodeId};
 pub use error::SqliteError;
 pub use file::default_path;
 
-use file::Whereabouts;
-use table::{Step, Table};
+use checkpoint::Checkpointer;
+use judge::Step;
+use table::Table;
+use whereabouts::Whereabouts;
 
 /// The file has no connection that could break and come back.
 const GENERATION: u64 = 1;
@@ -81,11 +87,18 @@ impl SqliteNode {
     pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, SqliteError> {
         let run_id = file::boot_id();
         let (connection, whereabouts) = file::open(path, &run_id, clock.now())?;
+        // Where SQLite found it: the working directory may change, and links may be turned.
+        let found = Path::new(connection.path().unwrap_or_default());
+        let second = checkpoint::connect(found)
+            .map_err(|error| SqliteError::from_sqlite(path, Duration::ZERO, &error))?;
+        let checkpointer =
+            Checkpointer::start(second).map_err(|source| SqliteError::Thread { source })?;
         let (jobs, todo) = mpsc::channel();
         let shared = Arc::new(Shared::default());
         let worker = Worker {
             table: Table { connection, clock, run_id },
             whereabouts,
+            checkpointer,
             shared: Arc::clone(&shared),
         };
         thread::Builder::new()
@@ -134,6 +147,7 @@ impl Drop for SqliteNode {
 struct Worker {
     table: Table,
     whereabouts: Whereabouts,
+    checkpointer: Checkpointer,
     shared: Arc<Shared>,
 }
 
@@ -147,7 +161,9 @@ impl Worker {
             }
             let answer = self.answer(&ask, asked);
             ask.reply_to.answer(answer);
+            self.checkpointer.count();
         }
+        self.checkpointer.end();
         if self.whereabouts.objection_now().is_some() {
             // Tidying up goes by name, and under these names may be the files of others by now.
             let _ = file::tidy_at_close(&self.table.connection, false);

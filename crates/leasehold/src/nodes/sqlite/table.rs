@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use leasehold_core::{
     Facts, Fence, LockName, Moment, Owner, Record, Reply, Request, Role, ServerFacts, Sighting,
-    WallMicros,
 };
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
+use super::judge::{Look, Step, Write};
 use super::nanos;
 use super::patience::patiently;
 use crate::clock::Clock;
@@ -63,29 +63,6 @@ pub(super) struct Table {
     pub(super) clock: Arc<dyn Clock>,
     /// The boot id, which stands for the server's run: see the file's `synchronous` setting.
     pub(super) run_id: String,
-}
-
-/// One request, and what it needs to be carried out.
-pub(super) struct Step<'a> {
-    pub(super) request: &'a Request,
-    pub(super) identity: Option<&'a str>,
-    /// Until when other processes are waited for.
-    pub(super) until: Instant,
-}
-
-/// The record and one lock, at one moment.
-struct Look {
-    record: Option<String>,
-    floor: Fence,
-    /// Who owns it and has not expired.
-    owner: Option<(String, Moment)>,
-    fence: Option<Fence>,
-}
-
-/// What shall stand in a lock's row.
-struct Write {
-    owner: Option<(String, Moment, Duration)>,
-    fence: Fence,
 }
 
 impl Table {
@@ -273,92 +250,6 @@ impl Table {
     /// Whether the statement changed the row that it is about.
     fn execute(&self, statement: &str, row: &[&dyn rusqlite::ToSql]) -> rusqlite::Result<bool> {
         Ok(self.connection.prepare_cached(statement)?.execute(row)? > 0)
-    }
-}
-
-impl Look {
-    /// The answer, and what it takes to make it true. Nothing for a refusal.
-    fn judge(self, now: Moment, clock: WallMicros, step: &Step<'_>) -> (Reply, Option<Write>) {
-        if step.request.needs_identity()
-            && (step.identity.is_none() || step.identity != self.record.as_deref())
-        {
-            return (Reply::Stranger { record: self.record }, None);
-        }
-        let fence = self.fence.unwrap_or(self.floor);
-        match step.request {
-            Request::Acquire { holder, proposal, ttl, .. } => {
-                if let Some(busy) = self.busy(now, holder.as_str(), fence) {
-                    return (busy, None);
-                }
-                // Strictly: a node gives each number at most once.
-                if *proposal <= fence {
-                    return (Reply::Behind { fence }, None);
-                }
-                (Reply::Granted, Some(Write::owned(now, holder.as_str(), ttl.get(), *proposal)))
-            }
-            Request::Extend { holder, token, ttl, .. } => {
-                if fence > *token {
-                    return (Reply::Superseded { fence }, None);
-                }
-                if let Some(busy) = self.busy(now, holder.as_str(), fence) {
-                    return (busy, None);
-                }
-                let reply = match self.owner {
-                    Some(_) => Reply::Extended { clock },
-                    None => Reply::Healed { clock },
-                };
-                (reply, Some(Write::owned(now, holder.as_str(), ttl.get(), *token)))
-            }
-            Request::Release { holder, .. } => match (self.owner, self.fence) {
-                (Some((owner, _)), Some(fence)) if owner == holder.as_str() => {
-                    (Reply::Released, Some(Write { owner: None, fence }))
-                }
-                (owner, _) => {
-                    let owner = owner.map(|(owner, _)| Owner::from_value(owner.as_bytes()));
-                    (Reply::NotHeld { owner }, None)
-                }
-            },
-            Request::ForceRelease { fence: seen, .. } => {
-                if fence > *seen {
-                    return (Reply::Superseded { fence }, None);
-                }
-                let reply = match self.owner {
-                    Some(_) => Reply::Released,
-                    None => Reply::NotHeld { owner: None },
-                };
-                (reply, Some(Write { owner: None, fence: seen.next() }))
-            }
-            // These never come here; a look is all there is to answer.
-            Request::Inspect { .. }
-            | Request::List { .. }
-            | Request::Probe
-            | Request::ReplaceRecord { .. }
-            | Request::ForgetIdle { .. } => (Reply::Stranger { record: self.record }, None),
-        }
-    }
-
-    fn busy(&self, now: Moment, asker: &str, fence: Fence) -> Option<Reply> {
-        let (owner, until) = self.owner.as_ref().filter(|(owner, _)| owner != asker)?;
-        Some(Reply::Busy {
-            owner: Owner::from_value(owner.as_bytes()),
-            expires_in: Some(until.since(now)),
-            fence,
-        })
-    }
-
-    fn sighting(self, lock: LockName, now: Moment) -> Sighting {
-        Sighting {
-            lock,
-            expires_in: self.owner.as_ref().map(|(_, until)| until.since(now)),
-            owner: self.owner.map(|(owner, _)| Owner::from_value(owner.as_bytes())),
-            fence: self.fence,
-        }
-    }
-}
-
-impl Write {
-    fn owned(now: Moment, holder: &str, ttl: Duration, fence: Fence) -> Self {
-        Self { owner: Some((holder.to_owned(), now.plus(ttl), ttl)), fence }
     }
 }
 
