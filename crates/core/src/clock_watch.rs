@@ -57,9 +57,7 @@ impl ClockWatch {
             high: sample.clock.0 as i64 - micros(sample.sent) + 1,
             at: sample.received,
         };
-        let Some(known) = self.bounds.replace(fresh) else {
-            return None;
-        };
+        let known = self.bounds.replace(fresh)?;
         if sample.received <= known.at {
             // An answer that was overtaken by a later one tells nothing new.
             self.bounds = Some(known);

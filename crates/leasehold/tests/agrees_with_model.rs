@@ -390,6 +390,31 @@ fn sqlite_by(connections: usize) -> Bench {
     Bench { nodes, clock: Some(clock), is_alone: true, _keep: Box::new(folder) }
 }
 
+/// One server for all cases, as in real life: names are told apart by the seed.
+#[cfg(feature = "redis")]
+fn server(server: leasehold_testkit::ServerBuilder) -> Bench {
+    use leasehold::nodes::redis::{DEFAULT_PREFIX, RedisNode, parse_url};
+    thread_local! {
+        static SERVER: std::cell::OnceCell<(Arc<dyn Node>, Box<dyn Any>)> = const { std::cell::OnceCell::new() };
+    }
+    let start = || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let server = server.start();
+        let (mut configs, _) = parse_url(&server.url()).unwrap();
+        let config = configs.remove(0);
+        let limit = Duration::from_secs(5);
+        let node =
+            RedisNode::connect(config, DEFAULT_PREFIX.into(), limit, runtime.handle().clone())
+                .unwrap();
+        (Arc::new(node) as Arc<dyn Node>, Box::new((server, runtime)) as Box<dyn Any>)
+    };
+    let node = SERVER.with(|cell| Arc::clone(&cell.get_or_init(start).0));
+    // Connected: from here on its passes are those of the first connection.
+    let probe = ask(&*node, None, Request::Probe);
+    assert!(matches!(probe, Ok(Reply::Facts(_))), "{probe:?}");
+    Bench { nodes: vec![node], clock: None, is_alone: false, _keep: Box::new(()) }
+}
+
 macro_rules! backends {
     ($($(#[$condition:meta])* $name:ident: $make:expr;)*) => {$(
         $(#[$condition])*
@@ -405,4 +430,6 @@ backends! {
     memory_as_a_server_agrees: memory_as_a_server;
     #[cfg(feature = "sqlite")] sqlite_agrees: || sqlite_by(1);
     #[cfg(feature = "sqlite")] sqlite_through_two_connections_agrees: || sqlite_by(2);
+    #[cfg(feature = "redis")] redis_agrees: || server(leasehold_testkit::RedisServer::redis());
+    #[cfg(feature = "redis")] valkey_agrees: || server(leasehold_testkit::RedisServer::valkey());
 }
