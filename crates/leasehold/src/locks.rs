@@ -11,6 +11,7 @@ use crate::error::{
     ForceReleaseError, InspectError, NodeReport, NodeReports, OpenError, OptionsError,
 };
 use crate::lock::LockRequest;
+use crate::node::NodeId;
 use crate::options::Builder;
 use crate::status::{self, LockStatus, NodeHealth};
 
@@ -143,7 +144,7 @@ impl Locks {
     }
 
     fn reports(&self, gather: &mut Gather) -> NodeReports {
-        let report = |(index, node): (usize, &crate::node::NodeId)| {
+        let report = |(index, node): (usize, &NodeId)| {
             let (answer, after) = gather.take(index);
             NodeReport { node: node.clone(), answer: Some(answer), after }
         };
@@ -155,7 +156,7 @@ impl Locks {
         &self,
         gather: &mut Gather,
         read: impl Fn(Reply) -> Option<T>,
-    ) -> Result<Vec<(crate::node::NodeId, Result<T, NodeError>)>, InspectError> {
+    ) -> Result<ByNode<T>, InspectError> {
         let reports = self.reports(gather);
         if reports.answered() < self.quorum() {
             return Err(InspectError::NoQuorum { nodes: reports });
@@ -171,6 +172,9 @@ impl Locks {
             .collect())
     }
 }
+
+/// What each node says, in the order of the member list.
+type ByNode<T> = Vec<(NodeId, Result<T, NodeError>)>;
 
 impl fmt::Debug for Locks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

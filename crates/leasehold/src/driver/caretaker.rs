@@ -166,7 +166,7 @@ fn raised(facts: &Facts, retention: Duration) -> Option<(String, Record)> {
     let retention = u64::try_from(retention.as_micros()).ok()?;
     let floor = Fence::new(facts.clock.0.checked_sub(retention)?)?;
     let worth = record.floor.get().saturating_add(retention / 8);
-    (floor.get() > worth).then(|| (text, Record { floor, ..record }))
+    (floor.get() > worth).then_some((text, Record { floor, ..record }))
 }
 
 /// One question to one node.
