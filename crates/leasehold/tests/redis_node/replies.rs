@@ -266,7 +266,7 @@ async fn a_probe_tells_what_the_server_is() {
         let facts = facts(&node).await;
         let product = server.command(&["INFO", "server"]).unwrap();
         let product = product.as_text().unwrap().to_owned();
-        let name = if product.contains("valkey_version") { "valkey 9." } else { "redis 7.0." };
+        let name = if product.contains("valkey_version") { "valkey 9." } else { "redis " };
         assert!(facts.server.version.starts_with(name), "{}", facts.server.version);
         assert!(product.contains(&format!("run_id:{}\r\n", facts.server.run_id)));
         assert_eq!((facts.generation, facts.record), (1, None));
