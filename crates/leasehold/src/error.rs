@@ -94,9 +94,6 @@ pub enum OpenError {
         "cannot start background work: {0}\nhint: call `open` within a tokio runtime, or use `Background::OwnThread`"
     )]
     Background(std::io::Error),
-    /// The nodes could not be set up as a new cluster.
-    #[error(transparent)]
-    Init(#[from] InitError),
 }
 
 /// Settings that make no sense. Nothing was asked of any node.

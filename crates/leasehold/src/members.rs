@@ -61,14 +61,10 @@ impl Locks {
         Ok(())
     }
 
-    /// `init` for the builder: that a cluster is not new is then no error.
-    pub(crate) async fn trust_if_new(&self) -> Result<(), InitError> {
-        match self.init().await {
-            Err(error @ (InitError::NotNew { .. } | InitError::Unreachable { .. })) => {
-                tracing::warn!("not trusted as a new cluster: {error}");
-                Ok(())
-            }
-            other => other,
+    /// `init` for the builder: a cluster that is not new, or not all there, is opened as it is.
+    pub(crate) async fn trust_if_new(&self) {
+        if let Err(error) = self.init().await {
+            tracing::warn!("not trusted as a new cluster: {error}");
         }
     }
 

@@ -225,7 +225,7 @@ impl Builder {
         cluster.ready(CONNECT_WAIT).await;
         let locks = Locks::new(cluster, label.into());
         if self.trust_new_nodes {
-            locks.trust_if_new().await?;
+            locks.trust_if_new().await;
         }
         Ok(locks)
     }

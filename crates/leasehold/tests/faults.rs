@@ -5,7 +5,7 @@ mod real;
 
 use std::time::Instant;
 
-use leasehold::{AcquireError, NodeState, ReleaseOutcome};
+use leasehold::{AcquireError, Builder, Locks, NodeState, ReleaseOutcome};
 use leasehold_testkit::{Fault, RedisServer};
 use real::{Cluster, LONG, lock_keys, ms, secs, votes, within};
 
@@ -57,9 +57,8 @@ fn break_node(cluster: &Cluster, node: usize, way: Way) {
             // A snapshot that cannot be renamed onto a folder makes the server refuse writes.
             let dir = server.command(&["CONFIG", "GET", "dir"]).unwrap();
             let leasehold_testkit::Value::Array(pair) = dir else { panic!("{dir:?}") };
-            let blocked = std::path::Path::new(pair[1].as_text().unwrap()).join("blocked.rdb");
+            let blocked = std::path::Path::new(pair[1].as_text().unwrap()).join("dump.rdb");
             std::fs::create_dir_all(blocked.join("full")).unwrap();
-            command(server, &["CONFIG", "SET", "dbfilename", "blocked.rdb"]);
             command(server, &["CONFIG", "SET", "save", "3600 1"]);
             command(server, &["BGSAVE"]);
             leasehold_testkit::eventually(secs(5), "the snapshot fails", || {
@@ -113,6 +112,62 @@ async fn two_of_five_nodes_may_be_broken_in_any_way() {
         for run in runs {
             run.await.unwrap();
         }
+    }
+}
+
+/// A server that takes its time to read its snapshot, and answers LOADING meanwhile.
+fn loading() -> RedisServer {
+    let server = RedisServer::redis()
+        .config("enable-debug-command", "yes")
+        .config("key-load-delay", "3000")
+        .config("loading-process-events-interval-bytes", "1024")
+        .accept_loading()
+        .start();
+    command(&server, &["DEBUG", "POPULATE", "20000"]);
+    command(&server, &["SAVE"]);
+    server.kill();
+    server.restart();
+    server
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_never_worked_are_named_with_their_reason_and_otherwise_ignored() {
+    let good = RedisServer::redis().start_many(3);
+    let locked = RedisServer::redis().password("secret").start();
+    let replica = RedisServer::redis().config("replicaof", "127.0.0.1 1").start();
+    let shard = RedisServer::redis().config("cluster-enabled", "yes").start();
+    let nobody = leasehold_testkit::ReservedPort::take();
+    let slow = loading();
+    let misfits = [
+        (locked.addr(), "NOAUTH"),
+        (replica.addr(), "replica"),
+        (format!("user:wrong@{}", locked.addr()), "WRONGPASS"),
+        (shard.addr(), "cluster mode"),
+        (nobody.addr(), "connection refused"),
+        ("nobody.invalid:6379".to_owned(), "no such host"),
+        (slow.addr(), "LOADING"),
+    ];
+    for pair in misfits.chunks(2) {
+        good.iter().for_each(RedisServer::flush_all);
+        let client = || {
+            let urls = pair.iter().map(|(addr, _)| format!("redis://{addr}"));
+            let good = good.iter().map(RedisServer::url);
+            let list = Locks::builder().timeout(secs(1)).max_ttl(ms(500)).max_clock_skew(ms(10));
+            urls.chain(good).fold(list, Builder::url)
+        };
+        let locks = client().open().await.unwrap();
+        // They cannot be trusted as new, because not all answer: so they sit it out.
+        let guard = locks.lock("l").ttl(ms(500)).wait(secs(10)).acquire().await.unwrap();
+        assert_eq!(guard.release().await, ReleaseOutcome::Released);
+        good[0].pause();
+        good[1].pause();
+        let error = locks.lock("l").ttl(ms(500)).try_acquire().await.unwrap_err().to_string();
+        for (_, word) in pair {
+            assert!(error.contains(word), "`{word}` is missing: {error}");
+        }
+        assert!(!error.contains("wrong"), "no password in errors: {error}");
+        good[0].resume();
+        good[1].resume();
     }
 }
 

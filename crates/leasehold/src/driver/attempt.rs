@@ -63,6 +63,9 @@ impl Attempt {
                 AcquireStep::AskAgain => unfinished.ask(limit),
                 AcquireStep::Acquired(lease) => {
                     unfinished.finish();
+                    if op.with(|round| round.number()) > 1 {
+                        cluster.remember_fence(&self.lock, lease.fence);
+                    }
                     return Ok(lease);
                 }
                 AcquireStep::GiveUp(refusal) => {

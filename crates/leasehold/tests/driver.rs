@@ -1,0 +1,265 @@
+//! What the driver does between the core and the nodes, seen from both sides: on memory nodes that
+//! count what they are asked, with a clock that the test moves.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use leasehold::clock::{Clock, SystemClock};
+use leasehold::node::{Ask, Node, NodeId};
+use leasehold::nodes::memory::MemoryNode;
+use leasehold::{AcquireError, Background, Fence, Locks, ReleaseOutcome};
+use leasehold_core::{Moment, Record, Request, WallMicros};
+use tokio::sync::watch;
+
+/// The machine's clock, moved ahead as by a suspend.
+#[derive(Debug, Default)]
+struct SleepyClock {
+    slept_ms: AtomicU64,
+}
+
+impl Clock for SleepyClock {
+    fn now(&self) -> Moment {
+        SystemClock.now().plus(Duration::from_millis(self.slept_ms.load(Ordering::SeqCst)))
+    }
+    fn wall(&self) -> WallMicros {
+        SystemClock.wall()
+    }
+}
+
+/// A memory node that counts, and that can be told to swallow acquires.
+struct Counting {
+    inner: MemoryNode,
+    acquires: AtomicUsize,
+    releases: AtomicUsize,
+    swallowed: Mutex<Vec<Ask>>,
+    swallows: std::sync::atomic::AtomicBool,
+}
+
+impl Counting {
+    fn new(name: &str) -> Arc<Self> {
+        Arc::new(Self {
+            inner: MemoryNode::new(NodeId::new(name), Arc::new(SystemClock)),
+            acquires: AtomicUsize::new(0),
+            releases: AtomicUsize::new(0),
+            swallowed: Mutex::default(),
+            swallows: false.into(),
+        })
+    }
+
+    fn acquires(&self) -> usize {
+        self.acquires.swap(0, Ordering::SeqCst)
+    }
+}
+
+impl Node for Counting {
+    fn id(&self) -> &NodeId {
+        self.inner.id()
+    }
+
+    fn ask(&self, ask: Ask) {
+        match *ask.request {
+            Request::Acquire { .. } => {
+                self.acquires.fetch_add(1, Ordering::SeqCst);
+                if self.swallows.load(Ordering::SeqCst) {
+                    return self.swallowed.lock().unwrap().push(ask);
+                }
+            }
+            Request::Release { .. } => {
+                self.releases.fetch_add(1, Ordering::SeqCst);
+            }
+            _ => {}
+        }
+        self.inner.ask(ask);
+    }
+
+    fn generation(&self) -> watch::Receiver<u64> {
+        self.inner.generation()
+    }
+}
+
+fn three() -> Vec<Arc<Counting>> {
+    ["a", "b", "c"].map(Counting::new).into()
+}
+
+async fn open(nodes: &[Arc<Counting>]) -> Locks {
+    let nodes = nodes.iter().map(|node| node.clone() as Arc<dyn Node>).collect();
+    let builder = Locks::builder().nodes(nodes).timeout(Duration::from_millis(300));
+    builder.trust_new_nodes().open().await.unwrap()
+}
+
+const TTL: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn a_machine_that_slept_past_its_lease_is_told_when_it_wakes() {
+    let clock = Arc::new(SleepyClock::default());
+    let locks = Locks::builder().url("memory:").clock(clock.clone()).open().await.unwrap();
+    let guard = locks.lock("l").ttl(TTL).acquire().await.unwrap();
+    assert!(guard.ensure_valid(TTL / 2).is_ok());
+    clock.slept_ms.store(60_000, Ordering::SeqCst);
+    assert!(guard.validity().is_zero());
+    let woken = Instant::now();
+    // Its timers stood still and would go off in seconds only.
+    tokio::time::timeout(Duration::from_secs(2), guard.lost()).await.expect("told at once");
+    assert!(woken.elapsed() < Duration::from_secs(2));
+    assert!(guard.ensure_valid(Duration::ZERO).is_err());
+    assert_eq!(guard.release().await, ReleaseOutcome::AlreadyExpired);
+}
+
+#[tokio::test]
+async fn an_uncontended_lock_takes_one_round_and_a_fence_ahead_of_the_clock_two_once() {
+    let nodes = three();
+    let locks = open(&nodes).await;
+    drop(locks.lock("l").ttl(TTL).acquire().await.unwrap());
+    assert_eq!(nodes[0].acquires(), 1);
+    let far = Fence::new(SystemClock.wall().0 + 3_600_000_000).unwrap();
+    locks.force_release("l", far).await.unwrap();
+    let first = locks.lock("l").ttl(TTL).try_acquire().await.unwrap().expect("free");
+    assert!(first.fence() > far);
+    assert_eq!(nodes[0].acquires(), 2, "the second round goes above what the first found");
+    let _ = first.release().await;
+    let second = locks.lock("l").ttl(TTL).try_acquire().await.unwrap().expect("free");
+    assert!(second.fence() > far);
+    assert_eq!(nodes[0].acquires(), 1, "and is remembered");
+    let _ = second.release().await;
+    let _ = locks.lock("other").ttl(TTL).try_acquire().await.unwrap().expect("free");
+    assert_eq!(nodes[0].acquires(), 1, "other names are not dragged along");
+}
+
+#[tokio::test]
+async fn an_acquire_survives_that_all_records_just_changed() {
+    let nodes = three();
+    let locks = open(&nodes).await;
+    drop(locks.lock("l").ttl(TTL).acquire().await.unwrap());
+    for round in 0..5 {
+        // As another client does that drops idle fences: the floor goes up, the life stays.
+        for node in &nodes {
+            raise_floor(node);
+        }
+        let guard = locks.lock("l").ttl(TTL).try_acquire().await;
+        assert!(matches!(guard, Ok(Some(_))), "round {round}: {guard:?}");
+        drop(guard);
+    }
+}
+
+fn raise_floor(node: &Counting) {
+    use leasehold_core::Reply;
+    struct Sink(std::sync::mpsc::Sender<leasehold_core::Answer>);
+    impl leasehold::node::ReplySink for Sink {
+        fn answer(&self, _: usize, _: u32, answer: leasehold_core::Answer) {
+            let _ = self.0.send(answer);
+        }
+    }
+    let ask = |request| {
+        let (sender, answer) = std::sync::mpsc::channel();
+        let reply_to = leasehold::node::ReplyTo::new(Arc::new(Sink(sender)), 0, 0);
+        let limit = Duration::from_secs(1);
+        node.ask(Ask { request: Arc::new(request), pass: None, reply_to, limit });
+        answer.recv().unwrap().unwrap()
+    };
+    let Reply::Facts(facts) = ask(Request::Probe) else { panic!() };
+    let text = facts.record.unwrap();
+    let record = Record::parse(&text).unwrap();
+    let raised = Record { floor: record.floor.next(), ..record }.to_string();
+    let request = Request::ReplaceRecord { expected: Some(text.into()), record: raised.into() };
+    assert_eq!(ask(request), Reply::Record { replaced: true });
+}
+
+#[tokio::test]
+async fn every_node_that_was_asked_is_also_told_to_release() {
+    let nodes = three();
+    let locks = open(&nodes).await;
+    for node in &nodes[1..] {
+        node.swallows.store(true, Ordering::SeqCst);
+    }
+    let error = locks.lock("l").ttl(TTL).try_acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
+    for node in &nodes {
+        assert_eq!(node.acquires(), 1);
+        assert_eq!(node.releases.swap(0, Ordering::SeqCst), 1, "{}", node.id());
+    }
+    // Nobody waits any more: a node that had not sent it yet would know.
+    for node in &nodes[1..] {
+        for ask in node.swallowed.lock().unwrap().drain(..) {
+            assert!(!ask.reply_to.is_wanted());
+        }
+    }
+    let request = locks.lock("l").ttl(TTL);
+    let mut acquire = Box::pin(request.try_acquire());
+    let waker = std::task::Waker::noop();
+    let mut context = std::task::Context::from_waker(waker);
+    assert!(acquire.as_mut().poll(&mut context).is_pending());
+    assert_eq!(nodes[1].swallowed.lock().unwrap().len(), 1, "asked with the first poll");
+    assert!(nodes[1].swallowed.lock().unwrap()[0].reply_to.is_wanted());
+    drop(acquire);
+    assert!(!nodes[1].swallowed.lock().unwrap()[0].reply_to.is_wanted(), "and dropped with it");
+    for node in &nodes {
+        assert_eq!(node.releases.swap(0, Ordering::SeqCst), 1, "{}", node.id());
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_blocks_its_runtime_does_not_starve_its_lease() {
+    let locks = Locks::open("memory:").await.unwrap();
+    let ttl = Duration::from_millis(300);
+    let guard = locks.lock("l").ttl(ttl).acquire().await.unwrap();
+    std::thread::sleep(4 * ttl);
+    assert!(guard.ensure_valid(Duration::ZERO).is_ok(), "kept by a thread of its own");
+}
+
+#[tokio::test]
+async fn background_work_may_also_run_on_the_callers_runtime() {
+    let locks = Locks::builder()
+        .url("memory:")
+        .background(Background::CurrentRuntime)
+        .open()
+        .await
+        .unwrap();
+    let ttl = Duration::from_millis(300);
+    let guard = locks.lock("l").ttl(ttl).acquire().await.unwrap();
+    tokio::time::sleep(3 * ttl).await;
+    assert!(guard.ensure_valid(Duration::ZERO).is_ok());
+    assert_eq!(guard.release().await, ReleaseOutcome::Released);
+}
+
+#[test]
+fn locks_can_be_used_without_any_tokio_runtime() {
+    // A bare executor: nothing but a thread that polls.
+    fn block_on<F: Future>(future: F) -> F::Output {
+        struct Unpark(std::thread::Thread);
+        impl std::task::Wake for Unpark {
+            fn wake(self: Arc<Self>) {
+                self.0.unpark();
+            }
+        }
+        let waker = Arc::new(Unpark(std::thread::current())).into();
+        let mut future = std::pin::pin!(future);
+        loop {
+            match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
+                std::task::Poll::Ready(output) => return output,
+                std::task::Poll::Pending => std::thread::park_timeout(Duration::from_secs(5)),
+            }
+        }
+    }
+    block_on(async {
+        let locks = Locks::open("memory:").await.unwrap();
+        let guard = locks.lock("l").ttl(TTL).acquire().await.unwrap();
+        let busy = locks.lock("l").ttl(TTL).wait(Duration::from_millis(50)).acquire().await;
+        assert!(busy.is_err());
+        guard.extend().await.unwrap();
+        assert_eq!(guard.release().await, ReleaseOutcome::Released);
+    });
+    let outside = futures_error();
+    assert!(outside.contains("runtime"), "{outside}");
+}
+
+/// Without a runtime there is no current one to work on.
+fn futures_error() -> String {
+    let opening = Locks::builder().url("memory:").background(Background::CurrentRuntime).open();
+    let mut opening = std::pin::pin!(opening);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match opening.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(Err(error)) => error.to_string(),
+        _ => panic!("it must fail at once"),
+    }
+}
