@@ -17,6 +17,7 @@ use tracing::{debug, warn};
 use crate::driver::{Cluster, Op};
 use crate::error::{ExtendError, Loss, NodeReports, ReleaseOutcome, ValidityError};
 use crate::queue::Turn;
+use crate::token::LeaseToken;
 
 /// Stands for a held lock.
 ///
@@ -170,6 +171,18 @@ impl Guard {
         }
     }
 
+    /// Lets go of the lease without giving it back: nobody keeps it any more, and whoever has the
+    /// token can extend and release it. See [`crate::Locks::extend`].
+    pub fn detach(self) -> LeaseToken {
+        let mut state = self.held.state();
+        state.phase = Phase::Released;
+        state.turn = None;
+        let token = LeaseToken::of(state.keeper.lease());
+        drop(state);
+        self.held.changed.notify_one();
+        token
+    }
+
     /// Gives the lock back and tells what became of it. Asks each node once and waits for a quorum;
     /// dropping the future does not take the release back.
     pub async fn release(self) -> ReleaseOutcome {
@@ -276,7 +289,8 @@ impl Held {
         }
         // At the deadline the answer does not matter any more.
         let limit = self.cluster.limit.for_ttl(lease.ttl).min(lease.validity_at(now));
-        Ok((self.cluster.begin_extend(lease, limit), limit))
+        let round = ExtendRound::new(lease, self.cluster.quorum, self.cluster.drift, now);
+        Ok((self.cluster.begin_extend(lease, round, limit), limit))
     }
 
     fn finish_extend(&self, op: &Op<ExtendRound>) -> Extension {

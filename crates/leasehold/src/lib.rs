@@ -52,6 +52,7 @@ pub mod nodes;
 mod options;
 mod queue;
 mod status;
+mod token;
 
 pub use background::Background;
 pub use error::{
@@ -67,4 +68,5 @@ pub use lock::{DEFAULT_TTL, DEFAULT_WAIT, LockRequest};
 pub use locks::Locks;
 pub use options::Builder;
 pub use status::{LockStatus, NodeHealth, NodeState};
+pub use token::LeaseToken;
 pub use tokio_util::sync::CancellationToken;

@@ -34,6 +34,17 @@ pub struct LockRequest {
     retry: RetryPolicy,
     min_validity: Duration,
     keeping: Keeping,
+    watcher: Option<Watcher>,
+}
+
+/// Whoever wants to see refusals while waiting.
+#[derive(Clone)]
+struct Watcher(Arc<dyn Fn(&AcquireError) + Send + Sync>);
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Watcher")
+    }
 }
 
 impl LockRequest {
@@ -47,6 +58,7 @@ impl LockRequest {
             retry: RetryPolicy::DEFAULT,
             min_validity: Duration::ZERO,
             keeping: Keeping { extends: true, max_hold: None },
+            watcher: None,
         }
     }
 
@@ -99,6 +111,13 @@ impl LockRequest {
     /// extends it.
     pub fn manual(mut self) -> Self {
         self.keeping.extends = false;
+        self
+    }
+
+    /// Calls `watcher` with each refusal while [`Self::acquire`] waits: who holds the lock and for how
+    /// long yet, or which nodes are missing. It must be quick.
+    pub fn on_refusal(mut self, watcher: impl Fn(&AcquireError) + Send + Sync + 'static) -> Self {
+        self.watcher = Some(Watcher(Arc::new(watcher)));
         self
     }
 
@@ -163,6 +182,9 @@ impl LockRequest {
             };
             let error = self.error(&attempt, refused);
             debug!(attempts, "refused: {error}");
+            if let Some(watcher) = &self.watcher {
+                (watcher.0)(&error);
+            }
             let left = left();
             let pause = backoff.after_refusal(chance::jitter(), expires_in);
             let Some(pause) = pause.filter(|_| !left.is_zero()) else {

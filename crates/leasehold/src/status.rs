@@ -98,6 +98,11 @@ pub struct NodeHealth {
     pub version: Option<String>,
     /// Something an operator should know though the node votes.
     pub warning: Option<String>,
+    /// Whether a write is on disk before it is answered; such a node needs no quarantine after a
+    /// restart.
+    pub durable: Option<bool>,
+    /// The identity record, as it stands there.
+    pub record: Option<String>,
 }
 
 /// Whether a node votes.
@@ -153,6 +158,8 @@ impl NodeHealth {
                 .map(|offset| offset - wall_ahead),
             version: notes.version.clone(),
             warning: notes.admission.warning().map(str::to_owned),
+            durable: notes.durable,
+            record: notes.record.clone(),
         }
     }
 }

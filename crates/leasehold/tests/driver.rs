@@ -32,6 +32,7 @@ struct Counting {
     inner: MemoryNode,
     acquires: AtomicUsize,
     releases: AtomicUsize,
+    extends: AtomicUsize,
     swallowed: Mutex<Vec<Ask>>,
     swallows: std::sync::atomic::AtomicBool,
 }
@@ -42,6 +43,7 @@ impl Counting {
             inner: MemoryNode::new(NodeId::new(name), Arc::new(SystemClock)),
             acquires: AtomicUsize::new(0),
             releases: AtomicUsize::new(0),
+            extends: AtomicUsize::new(0),
             swallowed: Mutex::default(),
             swallows: false.into(),
         })
@@ -64,6 +66,9 @@ impl Node for Counting {
                 if self.swallows.load(Ordering::SeqCst) {
                     return self.swallowed.lock().unwrap().push(ask);
                 }
+            }
+            Request::Extend { .. } => {
+                self.extends.fetch_add(1, Ordering::SeqCst);
             }
             Request::Release { .. } => {
                 self.releases.fetch_add(1, Ordering::SeqCst);
@@ -97,6 +102,8 @@ async fn a_machine_that_slept_past_its_lease_is_told_when_it_wakes() {
     let guard = locks.lock("l").ttl(TTL).acquire().await.unwrap();
     assert!(guard.ensure_valid(TTL / 2).is_ok());
     clock.slept_ms.store(60_000, Ordering::SeqCst);
+    // Whoever asks knows at once, before anybody else can notice.
+    assert!(guard.ensure_valid(Duration::ZERO).is_err());
     assert!(guard.validity().is_zero());
     let woken = Instant::now();
     // Its timers stood still and would go off in seconds only.
@@ -104,6 +111,20 @@ async fn a_machine_that_slept_past_its_lease_is_told_when_it_wakes() {
     assert!(woken.elapsed() < Duration::from_secs(2));
     assert!(guard.ensure_valid(Duration::ZERO).is_err());
     assert_eq!(guard.release().await, ReleaseOutcome::AlreadyExpired);
+}
+
+#[tokio::test]
+async fn an_extension_is_never_sent_after_the_deadline() {
+    let (clock, node) = (Arc::new(SleepyClock::default()), Counting::new("a"));
+    let locks =
+        Locks::builder().nodes(vec![node.clone()]).clock(clock.clone()).open().await.unwrap();
+    let guard = locks.lock("l").ttl(TTL).manual().acquire().await.unwrap();
+    guard.extend().await.unwrap();
+    assert_eq!(node.extends.swap(0, Ordering::SeqCst), 1);
+    clock.slept_ms.store(60_000, Ordering::SeqCst);
+    // At once, before anybody else can notice.
+    assert!(guard.extend().await.is_err());
+    assert_eq!(node.extends.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use crate::{Answer, Drift, Lease, Moment, Quorum, Reply, Tally};
 pub struct ExtendRound {
     quorum: Quorum,
     deadline: Moment,
+    counts_healed: bool,
     ballot: Ballot,
 }
 
@@ -30,7 +31,14 @@ impl ExtendRound {
     /// ran out is lost, whatever the nodes would say.
     pub fn new(lease: &Lease, quorum: Quorum, drift: Drift, now: Moment) -> Self {
         let deadline = Lease::deadline(now, lease.ttl, drift);
-        Self { quorum, deadline, ballot: Ballot::new(quorum.nodes(), now) }
+        Self { quorum, deadline, counts_healed: true, ballot: Ballot::new(quorum.nodes(), now) }
+    }
+
+    /// Counts only nodes that knew the lease all the time: for a holder that does not know its own
+    /// deadline, and so not whether there is still something to heal.
+    #[must_use]
+    pub fn unbroken(self) -> Self {
+        Self { counts_healed: false, ..self }
     }
 
     /// The votes so far.
@@ -48,9 +56,20 @@ impl ExtendRound {
         self.ballot.close(now);
     }
 
+    /// Whether so many nodes know that they do not have it any more that no quorum can.
+    pub fn is_lost(&self) -> bool {
+        let kept = self.ballot.count(|reply| matches!(reply, Reply::Extended { .. }));
+        let without = self.ballot.replies().count() - kept;
+        self.quorum.nodes() - without < self.quorum.needed()
+    }
+
     /// Decides.
     pub fn step(&self) -> ExtendStep {
-        let kept = |reply: &Reply| matches!(reply, Reply::Extended { .. } | Reply::Healed { .. });
+        let kept = |reply: &Reply| match reply {
+            Reply::Extended { .. } => true,
+            Reply::Healed { .. } => self.counts_healed,
+            _ => false,
+        };
         let yes = self.ballot.count(kept);
         let no = self.quorum.nodes() - self.ballot.waiting() - yes;
         match self.quorum.tally(yes, no) {
@@ -112,6 +131,26 @@ mod tests {
             round.answer(Moment::default(), 2, odd);
             assert_eq!(round.step(), ExtendStep::Failed);
         }
+    }
+
+    #[test]
+    fn an_unbroken_lease_is_not_made_of_healed_nodes() {
+        let mut round = round(5).unbroken();
+        for node in 0..2 {
+            round.answer(Moment::default(), node, Ok(Reply::Healed { clock: CLOCK }));
+        }
+        for node in 2..4 {
+            round.answer(Moment::default(), node, Ok(Reply::Extended { clock: CLOCK }));
+        }
+        assert_eq!(round.step(), ExtendStep::Wait, "the fifth may have kept it, too");
+        let mut kept = round.clone();
+        kept.answer(Moment::default(), 4, Ok(Reply::Extended { clock: CLOCK }));
+        assert!(matches!(kept.step(), ExtendStep::Extended { .. }));
+        let mut silent = round.clone();
+        silent.time_up(Moment::default());
+        assert!(silent.step() == ExtendStep::Failed && !silent.is_lost(), "nobody can tell");
+        round.answer(Moment::default(), 4, Ok(Reply::Healed { clock: CLOCK }));
+        assert!(round.step() == ExtendStep::Failed && round.is_lost());
     }
 
     #[test]

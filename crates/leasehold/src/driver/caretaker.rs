@@ -107,6 +107,8 @@ async fn examine(cluster: &Arc<Cluster>, member: &Arc<Member>) {
             let mut notes = member.notes();
             notes.round_trip = Some(received.since(sent));
             notes.version = Some(facts.server.version.clone());
+            notes.durable = Some(facts.server.durable);
+            notes.record.clone_from(&facts.record);
             notes.admission.examine(sent, received, &facts, chance::nonce())
         };
         match step {

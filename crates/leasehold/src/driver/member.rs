@@ -24,6 +24,8 @@ pub(crate) struct Notes {
     pub(crate) admission: Admission,
     pub(crate) version: Option<String>,
     pub(crate) round_trip: Option<Duration>,
+    pub(crate) durable: Option<bool>,
+    pub(crate) record: Option<String>,
 }
 
 impl Member {
@@ -33,7 +35,13 @@ impl Member {
         policy: AdmissionPolicy,
         progress: watch::Sender<u64>,
     ) -> Self {
-        let notes = Notes { admission: Admission::new(policy), version: None, round_trip: None };
+        let notes = Notes {
+            admission: Admission::new(policy),
+            version: None,
+            round_trip: None,
+            durable: None,
+            record: None,
+        };
         Self {
             node,
             notes: Mutex::new(notes),

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use leasehold_core::rounds::ExtendRound;
 use leasehold_core::{
-    AdmissionPolicy, Answer, Drift, Fence, Holder, LockName, Moment, NodeError, Pass, Quorum,
-    Request, Standing, Ttl, WallMicros,
+    AdmissionPolicy, Answer, Drift, Fence, Holder, Lease, LockName, Moment, NodeError, Pass,
+    Quorum, Request, Standing, Ttl, WallMicros,
 };
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
@@ -211,13 +211,13 @@ impl Cluster {
         op.with(Single::take)
     }
 
-    /// Begins an extension of `lease`: the question is on its way when this returns.
+    /// Begins a round of extension: the question is on its way when this returns.
     pub(crate) fn begin_extend(
         self: &Arc<Self>,
-        lease: &leasehold_core::Lease,
+        lease: &Lease,
+        round: ExtendRound,
         limit: Duration,
     ) -> Arc<Op<ExtendRound>> {
-        let round = ExtendRound::new(lease, self.quorum, self.drift, self.now());
         let op = Op::new(self, round);
         let request = Request::Extend {
             lock: lease.lock.clone(),

@@ -559,3 +559,45 @@ pub(crate) async fn two_tasks_may_share_one_client(backend: &Backend) {
         assert_eq!(task.await.unwrap(), ReleaseOutcome::Released);
     }
 }
+
+pub(crate) async fn a_detached_lease_is_extended_and_released_by_its_token(backend: &Backend) {
+    let (ours, theirs) = (backend.open().await, backend.open().await);
+    let guard = ours.lock("l").ttl(SHORT).acquire().await.unwrap();
+    eventually("all nodes", || async { owners(&theirs, "l").await.len() == backend.nodes }).await;
+    let token = guard.detach();
+    let text = token.to_string();
+    let token: leasehold::LeaseToken = text.parse().unwrap();
+    let until = Instant::now() + 2 * SHORT;
+    while Instant::now() < until {
+        let left = theirs.extend(&token).await.unwrap();
+        assert!(left > SHORT / 2 && left < SHORT, "{left:?}");
+        assert!(ours.lock("l").ttl(SHORT).try_acquire().await.unwrap().is_none());
+        tokio::time::sleep(SHORT / 6).await;
+    }
+    assert_eq!(theirs.release(&token).await, ReleaseOutcome::Released);
+    assert_eq!(theirs.release(&token).await, ReleaseOutcome::AlreadyExpired);
+    let next = ours.lock("l").ttl(LONG).acquire().await.unwrap();
+    assert!(next.fence() > token.fence);
+}
+
+pub(crate) async fn a_detached_lease_that_lapsed_is_lost_for_ever(backend: &Backend) {
+    let ours = backend.open().await;
+    let token = ours.lock("l").ttl(SHORT).acquire().await.unwrap().detach();
+    // Nobody keeps it any more.
+    eventually("it expires", || is_free(&ours, "l")).await;
+    let error = ours.extend(&token).await.unwrap_err();
+    assert!(matches!(error, ExtendError::Lost(_)), "{error}");
+    eventually("nothing was healed back", || is_free(&ours, "l")).await;
+}
+
+pub(crate) async fn waiting_tells_every_refusal(backend: &Backend) {
+    let (ours, theirs) = (backend.open().await, backend.open().await);
+    let _guard = ours.lock("l").ttl(LONG).holder("ana").acquire().await.unwrap();
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = seen.clone();
+    let request = theirs.lock("l").ttl(LONG).wait(ms(200));
+    let request = request.on_refusal(move |error| log.lock().unwrap().push(error.to_string()));
+    assert!(request.acquire().await.is_err());
+    let seen = seen.lock().unwrap();
+    assert!(seen.len() > 1 && seen.iter().all(|text| text.contains("held by ana")), "{seen:?}");
+}

@@ -44,6 +44,9 @@ macro_rules! conformance {
                 every_node_is_up_and_tells_its_version,
                 holders_have_a_readable_label,
                 two_tasks_may_share_one_client,
+                a_detached_lease_is_extended_and_released_by_its_token,
+                a_detached_lease_that_lapsed_is_lost_for_ever,
+                waiting_tells_every_refusal,
             );
         }
     };

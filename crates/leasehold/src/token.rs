@@ -1,0 +1,194 @@
+//! A lease that is not tied to a process: written down as text, extended and released by whoever
+//! has the text.
+//!
+//! Nobody keeps it in the background and nobody is told when it is lost, so it is extended only
+//! while a quorum still knows it without interruption: what lapsed, even for a moment, is lost.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use leasehold_core::rounds::{ExtendRound, ExtendStep, ReleaseRound, ReleaseStep};
+use leasehold_core::{Fence, Holder, Lease, LeaseState, LockName, LossReason, Reply, Request, Ttl};
+
+use crate::Locks;
+use crate::driver::Op;
+use crate::error::{ExtendError, Loss, NodeReports, OptionsError, ReleaseOutcome};
+
+/// A lease as text: `lease1:FENCE:TTL_MS:HOLDER/NAME`, percent-encoded where needed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeaseToken {
+    /// Which lock.
+    pub name: LockName,
+    /// Who holds it.
+    pub holder: Holder,
+    /// The fencing token.
+    pub fence: Fence,
+    /// How long the nodes keep it after each extension.
+    pub ttl: Duration,
+}
+
+/// Stands first in each token; the number goes up when the format changes.
+const FORMAT: &str = "lease1";
+
+impl LeaseToken {
+    pub(crate) fn of(lease: &Lease) -> Self {
+        Self {
+            name: lease.lock.clone(),
+            holder: lease.holder.clone(),
+            fence: lease.fence,
+            ttl: lease.ttl.get(),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let rest = text.strip_prefix(FORMAT)?.strip_prefix(':')?;
+        let (fence, rest) = rest.split_once(':')?;
+        let (ttl, rest) = rest.split_once(':')?;
+        let (holder, name) = rest.split_once('/')?;
+        let plain = |text: &str| {
+            let decoded = percent_encoding::percent_decode_str(text).decode_utf8().ok()?;
+            Some(decoded.into_owned())
+        };
+        let ttl = Duration::from_millis(ttl.parse().ok()?);
+        Some(Self {
+            name: LockName::new(plain(name)?).ok()?,
+            holder: Holder::parse(&plain(holder)?).ok()?,
+            fence: Fence::new(fence.parse().ok()?)?,
+            ttl: Ttl::new(ttl).ok()?.get(),
+        })
+    }
+}
+
+impl fmt::Display for LeaseToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let encode = |text| percent_encoding::utf8_percent_encode(text, ENCODED);
+        let (holder, name) = (encode(self.holder.as_str()), encode(self.name.as_str()));
+        write!(f, "{FORMAT}:{}:{}:{holder}/{name}", self.fence, self.ttl.as_millis())
+    }
+}
+
+/// Everything that a shell, a URL or our own separators would trip over.
+const ENCODED: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'@')
+    .remove(b':');
+
+impl FromStr for LeaseToken {
+    type Err = OptionsError;
+
+    fn from_str(text: &str) -> Result<Self, OptionsError> {
+        Self::parse(text).ok_or_else(|| OptionsError::Value {
+            name: "lease token".into(),
+            value: text.chars().take(40).collect(),
+            reason: "it is not one that `acquire` prints".into(),
+        })
+    }
+}
+
+impl Locks {
+    /// Extends the lease that `token` stands for, and says for how long it is good from now.
+    ///
+    /// Succeeds only if a quorum kept it all the time: a lease that lapsed is lost, and what is left
+    /// of it is given back.
+    pub async fn extend(&self, token: &LeaseToken) -> Result<Duration, ExtendError> {
+        let cluster = self.cluster();
+        let now = cluster.now();
+        let ttl = Ttl::new(token.ttl).map_err(|_| self.lost(token, None))?;
+        let lease = Lease {
+            lock: token.name.clone(),
+            holder: token.holder.clone(),
+            fence: token.fence,
+            ttl,
+            deadline: now.plus(token.ttl),
+            uncertain: false,
+        };
+        let limit = cluster.limit.for_ttl(ttl);
+        let round = ExtendRound::new(&lease, cluster.quorum, cluster.drift, now).unbroken();
+        let op = cluster.begin_extend(&lease, round, limit);
+        op.decided(limit).await;
+        let (step, is_lost, ballot) =
+            op.with(|round| (round.step(), round.is_lost(), round.ballot().clone()));
+        let nodes = NodeReports::of(cluster.node_ids(), &ballot);
+        match step {
+            ExtendStep::Extended { deadline } if cluster.now() < deadline => {
+                Ok(deadline.since(cluster.now()))
+            }
+            _ if is_lost => {
+                // Where there was no owner the nodes took it back, which is worth nothing now.
+                cluster.give_back(&token.name, &token.holder, ttl);
+                Err(self.lost(token, Some(&nodes)).into())
+            }
+            _ => {
+                let (lock, left) = (token.name.clone(), Duration::ZERO);
+                Err(ExtendError::NoQuorum { lock, left, nodes })
+            }
+        }
+    }
+
+    /// Gives back the lease that `token` stands for.
+    pub async fn release(&self, token: &LeaseToken) -> ReleaseOutcome {
+        let cluster = self.cluster();
+        let limit = Ttl::new(token.ttl).map_or(cluster.limit.time, |t| cluster.limit.for_ttl(t));
+        // Whether it was still good only the nodes can tell.
+        let round = ReleaseRound::new(token.holder.clone(), cluster.quorum, false, cluster.now());
+        let op = Op::new(cluster, round);
+        let request = Request::Release { lock: token.name.clone(), holder: token.holder.clone() };
+        cluster.ask_all(&op, 0, request, limit);
+        op.decided(limit).await;
+        let (step, ballot) = op.with(|round| (round.step(), round.ballot().clone()));
+        let nodes = NodeReports::of(cluster.node_ids(), &ballot);
+        match step {
+            ReleaseStep::Released => ReleaseOutcome::Released,
+            ReleaseStep::AlreadyExpired => ReleaseOutcome::AlreadyExpired,
+            ReleaseStep::TakenOver { by } => ReleaseOutcome::TakenOver { by },
+            ReleaseStep::Wait | ReleaseStep::Unknown => ReleaseOutcome::Unknown { nodes },
+        }
+    }
+
+    fn lost(&self, token: &LeaseToken, nodes: Option<&NodeReports>) -> Loss {
+        let reason = LossReason::Expired { last: nodes.map(NodeReports::to_string) };
+        Loss { lock: token.name.clone(), fence: token.fence, reason }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(name: &str) -> LeaseToken {
+        let lease = Lease {
+            lock: LockName::new(name).unwrap(),
+            holder: Holder::new("ana@db 1:7", 5).unwrap(),
+            fence: Fence::new(1_700_000_000_000_001).unwrap(),
+            ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
+            deadline: leasehold_core::Moment::default(),
+            uncertain: false,
+        };
+        LeaseToken::of(&lease)
+    }
+
+    #[test]
+    fn a_token_reads_back_as_written_and_needs_no_quotes() {
+        for name in ["nightly", "a/b:c", "émile ☂", "x'\"$(rm)", "%41"] {
+            let text = token(name).to_string();
+            let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.@:/%".contains(&b);
+            assert!(text.bytes().all(plain), "{text}");
+            assert_eq!(text.parse::<LeaseToken>(), Ok(token(name)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused_with_a_sentence() {
+        let good = token("l").to_string();
+        for bad in
+            ["", "lease1", "lease2:1:2:h/n", &good[..good.len() - 1], &good.replace("30000", "1")]
+        {
+            let error = bad.parse::<LeaseToken>().unwrap_err().to_string();
+            assert!(error.contains("not one that `acquire` prints"), "{error}");
+        }
+    }
+}
