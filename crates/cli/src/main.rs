@@ -2,12 +2,14 @@
 
 mod args;
 mod commands;
+mod context;
 mod exit;
 
 use std::process::ExitCode;
 
 use args::{Args, Command};
 use clap::Parser;
+use context::Context;
 use exit::Exit;
 
 fn main() -> ExitCode {
@@ -27,9 +29,10 @@ fn main() -> ExitCode {
             return Exit::Unavailable.into();
         }
     };
+    let context = Context { backend: args.backend };
     let result = runtime.block_on(async {
         match &args.command {
-            Command::Run(run) => commands::run::exec(&args, run).await,
+            Command::Run(args) => commands::run::exec(args, &context).await,
         }
     });
     match result {
