@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use leasehold_core::rounds::Ballot;
+use leasehold_core::rounds::{Ballot, ReleaseStep};
 use leasehold_core::{
     Answer, Fence, HolderError, LockName, LossReason, NameError, NodeError, Owner, Reply, TtlError,
 };
@@ -311,6 +311,17 @@ pub enum ReleaseOutcome {
         /// The evidence.
         nodes: NodeReports,
     },
+}
+
+impl ReleaseOutcome {
+    pub(crate) fn of(step: ReleaseStep, nodes: NodeReports) -> Self {
+        match step {
+            ReleaseStep::Released => Self::Released,
+            ReleaseStep::AlreadyExpired => Self::AlreadyExpired,
+            ReleaseStep::TakenOver { by } => Self::TakenOver { by },
+            ReleaseStep::Wait | ReleaseStep::Unknown => Self::Unknown { nodes },
+        }
+    }
 }
 
 /// Why `run` gave no result.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::rounds::{ExtendRound, ExtendStep, ReleaseRound, ReleaseStep};
+use leasehold_core::rounds::{ExtendRound, ExtendStep, ReleaseRound};
 use leasehold_core::{
     Fence, Holder, Keeper, KeeperStep, Lease, LeaseState, LockName, LossReason, Moment, Request,
 };
@@ -193,14 +193,7 @@ impl Guard {
         op.decided(limit).await;
         let (step, ballot) = op.with(|round| (round.step(), round.ballot().clone()));
         held.cluster.queues.freed(&held.lock);
-        match step {
-            ReleaseStep::Released => ReleaseOutcome::Released,
-            ReleaseStep::AlreadyExpired => ReleaseOutcome::AlreadyExpired,
-            ReleaseStep::TakenOver { by } => ReleaseOutcome::TakenOver { by },
-            ReleaseStep::Wait | ReleaseStep::Unknown => {
-                ReleaseOutcome::Unknown { nodes: NodeReports::of(held.cluster.node_ids(), &ballot) }
-            }
-        }
+        ReleaseOutcome::of(step, NodeReports::of(held.cluster.node_ids(), &ballot))
     }
 }
 

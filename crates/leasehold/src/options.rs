@@ -1,6 +1,7 @@
 //! How to reach the nodes: every setting, its default and its reason, and the one place where URLs
 //! become settings. There is no way to get settings that were not checked.
 
+#[cfg(feature = "sqlite")]
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use crate::nodes::redis::{DEFAULT_PREFIX, RedisConfig, RedisNode};
 use crate::nodes::sqlite::{self, SqliteNode};
 
 /// A server answers within a millisecond; one that does not within this is as good as down.
+#[cfg(feature = "redis")]
 const REDIS_LIMIT: Limit = Limit { time: Duration::from_millis(50), share_of_ttl: 0.05 };
 
 /// A file or a table is one node: nobody else could answer instead, so patience costs nothing but
@@ -231,6 +233,7 @@ impl Builder {
     }
 
     /// The nodes, in the order given. URLs may change other settings.
+    #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "only servers need it"))]
     fn connect(&mut self, background: &Handle) -> Result<(Vec<Arc<dyn Node>>, Limit), OpenError> {
         let urls = match &self.source {
             Source::Nodes(nodes) => return Ok((nodes.0.clone(), LOCAL_LIMIT)),

@@ -8,8 +8,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use leasehold_core::rounds::{ExtendRound, ExtendStep, ReleaseRound, ReleaseStep};
-use leasehold_core::{Fence, Holder, Lease, LeaseState, LockName, LossReason, Reply, Request, Ttl};
+use leasehold_core::rounds::{ExtendRound, ExtendStep, ReleaseRound};
+use leasehold_core::{Fence, Holder, Lease, LockName, LossReason, Request, Ttl};
 
 use crate::Locks;
 use crate::driver::Op;
@@ -141,12 +141,7 @@ impl Locks {
         op.decided(limit).await;
         let (step, ballot) = op.with(|round| (round.step(), round.ballot().clone()));
         let nodes = NodeReports::of(cluster.node_ids(), &ballot);
-        match step {
-            ReleaseStep::Released => ReleaseOutcome::Released,
-            ReleaseStep::AlreadyExpired => ReleaseOutcome::AlreadyExpired,
-            ReleaseStep::TakenOver { by } => ReleaseOutcome::TakenOver { by },
-            ReleaseStep::Wait | ReleaseStep::Unknown => ReleaseOutcome::Unknown { nodes },
-        }
+        ReleaseOutcome::of(step, nodes)
     }
 
     fn lost(&self, token: &LeaseToken, nodes: Option<&NodeReports>) -> Loss {

@@ -88,6 +88,21 @@ async fn flushing_takes_the_vote_although_the_connection_lives_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_an_hour_ahead_leaves_no_fence_that_forgetful_nodes_would_undercut() {
+    let cluster = Cluster::of(3);
+    let ahead = std::sync::Arc::new(real::WrongWall { offset_secs: 3600 });
+    let hasty = client(&cluster).clock(ahead).open().await.unwrap();
+    votes(&hasty, 3).await;
+    let fence = hasty.lock("l").ttl(MAX_TTL).acquire().await.unwrap().fence();
+    drop(hasty);
+    cluster.servers.iter().for_each(RedisServer::restart_empty);
+    // A client that remembers nothing, on nodes that remember nothing.
+    let fresh = cluster.client().max_clock_skew(ms(50)).max_ttl(MAX_TTL).open().await.unwrap();
+    let later = fresh.lock("l").ttl(MAX_TTL).acquire().await.unwrap();
+    assert!(later.fence() > fence, "{} after {fence}", later.fence());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_with_every_write_on_disk_loses_neither_vote_nor_lock() {
     let servers = RedisServer::redis().append_fsync("always").start_many(3);
     let cluster = Cluster { servers, proxies: Vec::new() };

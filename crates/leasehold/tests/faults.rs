@@ -420,3 +420,28 @@ async fn foreign_keys_at_the_locks_key_are_named_and_left_alone() {
         assert_eq!(kind.as_text(), Some("hash"));
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_are_gone_leave_no_connection_and_no_lock() {
+    let cluster = Cluster::of(3);
+    let connections = |server: &RedisServer| {
+        let list = server.command(&["CLIENT", "LIST"]).unwrap();
+        list.as_text().unwrap().lines().filter(|line| line.contains("name=leasehold")).count()
+    };
+    let first = cluster.open().await;
+    for i in 0..20 {
+        let locks = cluster.open().await;
+        let guard = locks.lock(format!("l{i}")).ttl(LONG).acquire().await.unwrap();
+        drop(locks);
+        guard.ensure_valid(ms(1)).expect("a guard outlives the door it came through");
+        drop(guard);
+    }
+    for server in &cluster.servers {
+        within(secs(5), "one client, one connection", || connections(server) == 1).await;
+        within(secs(5), "and no lock", || lock_keys(server).is_empty()).await;
+    }
+    drop(first);
+    for server in &cluster.servers {
+        within(secs(5), "nobody is left", || connections(server) == 0).await;
+    }
+}

@@ -12,29 +12,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use leasehold::clock::{Clock, SystemClock};
+use leasehold::clock::{Clock as _, SystemClock};
 use leasehold::{Fence, Locks, RetryPolicy};
 use leasehold_testkit::{RedisServer, eventually};
-use real::{Cluster, ms, secs};
+use real::{Cluster, WrongWall, ms, secs};
 
 /// The longest Ttl in these tests; keeps quarantines short.
 const MAX_TTL: Duration = ms(500);
-
-/// A wall clock that is wrong.
-#[derive(Debug)]
-struct WrongWall {
-    offset_secs: i64,
-}
-
-impl Clock for WrongWall {
-    fn now(&self) -> leasehold_core::Moment {
-        SystemClock.now()
-    }
-    fn wall(&self) -> leasehold_core::WallMicros {
-        let wall = SystemClock.wall().0 as i64 + self.offset_secs * 1_000_000;
-        leasehold_core::WallMicros(wall as u64)
-    }
-}
 
 async fn open(url: &str, offset_secs: i64) -> Locks {
     Locks::builder()

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use leasehold::clock::{Clock, SystemClock};
 use leasehold::{Builder, Locks};
 use leasehold_testkit::{Fault, Proxy, RedisServer};
 
@@ -100,5 +101,21 @@ pub(crate) async fn votes(locks: &Locks, count: usize) {
     while up(locks) != count {
         assert!(start.elapsed() < secs(10), "not {count} votes within 10 s: {:#?}", locks.nodes());
         tokio::time::sleep(ms(5)).await;
+    }
+}
+
+/// A wall clock that is wrong.
+#[derive(Debug)]
+pub(crate) struct WrongWall {
+    pub(crate) offset_secs: i64,
+}
+
+impl Clock for WrongWall {
+    fn now(&self) -> leasehold_core::Moment {
+        SystemClock.now()
+    }
+    fn wall(&self) -> leasehold_core::WallMicros {
+        let wall = SystemClock.wall().0 as i64 + self.offset_secs * 1_000_000;
+        leasehold_core::WallMicros(wall as u64)
     }
 }
