@@ -200,19 +200,16 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let held = &self.held;
-        let ttl = {
-            let mut state = held.state();
-            if matches!(state.phase, Phase::Released) {
-                return;
-            }
-            state.phase = Phase::Released;
-            // Sent before the turn is handed on, so that the next local waiter asks behind it.
-            let ttl = state.keeper.lease().ttl;
-            held.cluster.give_back(&held.lock, &held.holder, ttl);
-            state.turn = None;
-            ttl
-        };
-        debug!(lock = %held.lock, fence = %held.fence, ?ttl, "dropped, given back");
+        let mut state = held.state();
+        if matches!(state.phase, Phase::Released) {
+            return;
+        }
+        state.phase = Phase::Released;
+        // Sent before the turn is handed on, so that the next local waiter asks behind it.
+        held.cluster.give_back(&held.lock, &held.holder, state.keeper.lease().ttl);
+        state.turn = None;
+        drop(state);
+        debug!(lock = %held.lock, fence = %held.fence, "dropped, given back");
         held.changed.notify_one();
         held.cluster.queues.freed(&held.lock);
     }
