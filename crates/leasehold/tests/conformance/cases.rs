@@ -601,3 +601,10 @@ pub(crate) async fn waiting_tells_every_refusal(backend: &Backend) {
     let seen = seen.lock().unwrap();
     assert!(seen.len() > 1 && seen.iter().all(|text| text.contains("held by ana")), "{seen:?}");
 }
+
+pub(crate) async fn a_lost_guard_does_not_block_waiters_of_its_own_process(backend: &Backend) {
+    let ours = backend.open().await;
+    let lost = ours.lock("l").ttl(SHORT).manual().acquire().await.unwrap();
+    let next = ours.lock("l").ttl(LONG).wait(secs(5)).acquire().await.expect("after the loss");
+    assert!(lost.validity().is_zero() && next.fence() > lost.fence());
+}
