@@ -17,7 +17,6 @@ use leasehold_core::Moment;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
-use super::checkpoint;
 use super::error::SqliteError;
 use super::nanos;
 use super::patience::patiently;
@@ -183,7 +182,6 @@ fn prepare(connection: &Connection, boot: &str, now: Moment) -> rusqlite::Result
     // floor is the wall clock, so a lost fence cannot come back, and every holder died with the
     // machine.
     connection.pragma_update(None, "synchronous", "normal")?;
-    connection.pragma_update(None, "wal_autocheckpoint", checkpoint::PAGES_MAX)?;
     let stored: String = connection.query_row("SELECT boot FROM meta", [], |row| row.get(0))?;
     if stored == boot && !boot.is_empty() {
         return Ok(());

@@ -2,8 +2,8 @@
 //!
 //! Here is the node: a thread that owns the connection and carries requests out in the order of
 //! the calls. `table` has the statements and `judge` the rules for what they refuse, `file` how the
-//! file is found, made and checked, `checkpoint` writes its journal back, `whereabouts` notices that it went away, `patience` is how other
-//! processes are waited for.
+//! file is found, made and checked, `checkpoint` writes its journal back, `whereabouts` notices that
+//! it went away, `patience` is how other processes are waited for.
 //!
 //! Owners expire by the machine's boot-time clock, which all its processes share and which no
 //! change of the wall clock moves.
@@ -86,13 +86,9 @@ impl SqliteNode {
     /// processes are in the way.
     pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, SqliteError> {
         let run_id = file::boot_id();
-        let (connection, whereabouts) = file::open(path, &run_id, clock.now())?;
-        // Where SQLite found it: the working directory may change, and links may be turned.
-        let found = Path::new(connection.path().unwrap_or_default());
-        let second = checkpoint::connect(found)
+        let (mut connection, whereabouts) = file::open(path, &run_id, clock.now())?;
+        let checkpointer = Checkpointer::of(&mut connection)
             .map_err(|error| SqliteError::from_sqlite(path, Duration::ZERO, &error))?;
-        let checkpointer =
-            Checkpointer::start(second).map_err(|source| SqliteError::Thread { source })?;
         let (jobs, todo) = mpsc::channel();
         let shared = Arc::new(Shared::default());
         let worker = Worker {
@@ -161,7 +157,7 @@ impl Worker {
             }
             let answer = self.answer(&ask, asked);
             ask.reply_to.answer(answer);
-            self.checkpointer.count();
+            self.checkpointer.look();
         }
         self.checkpointer.end();
         if self.whereabouts.objection_now().is_some() {
