@@ -167,7 +167,7 @@ fn the_check_of_fences_can_fail() {
 /// How long the processes compete, in seconds; longer by `LEASEHOLD_TEST_SECONDS`.
 fn seconds() -> u64 {
     let asked = std::env::var("LEASEHOLD_TEST_SECONDS").ok();
-    asked.map_or(20, |seconds| seconds.parse().expect("LEASEHOLD_TEST_SECONDS is a number"))
+    asked.map_or(60, |seconds| seconds.parse().expect("LEASEHOLD_TEST_SECONDS is a number"))
 }
 
 /// Eight processes on one lock for some seconds while `disturb` does its worst, again and again.
