@@ -522,7 +522,8 @@ fn names_that_mean_something_to_sqlite_are_only_names() {
 
 #[test]
 fn a_file_that_this_user_may_not_write_is_a_sentence() {
-    let folder = tempfile::tempdir().unwrap();
+    // Not in $TMPDIR, which another user may be unable to enter.
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
     let path = closed_file(folder.path());
     let before = fs::read(&path).unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o555)).unwrap();
