@@ -290,6 +290,9 @@ pub enum ExtendError {
         /// The evidence.
         nodes: NodeReports,
     },
+    /// Nothing was asked: the options make no sense.
+    #[error("{0}")]
+    Options(#[from] OptionsError),
 }
 
 /// What became of a lease that was given back. None of these is an error.

@@ -51,6 +51,7 @@ pub mod node;
 pub mod nodes;
 mod options;
 mod queue;
+mod rehearsal;
 mod status;
 mod token;
 
@@ -66,7 +67,7 @@ pub use leasehold_core::{
 };
 pub use lock::{DEFAULT_TTL, DEFAULT_WAIT, LockRequest};
 pub use locks::Locks;
-pub use options::Builder;
+pub use options::{Builder, default_holder, without_password};
 pub use status::{LockStatus, NodeHealth, NodeState};
 pub use token::LeaseToken;
 pub use tokio_util::sync::CancellationToken;

@@ -143,7 +143,7 @@ impl Locks {
         Err(superseded.map_or_else(|| no_quorum(reports), moved_on))
     }
 
-    fn reports(&self, gather: &mut Gather) -> NodeReports {
+    pub(crate) fn reports(&self, gather: &mut Gather) -> NodeReports {
         let report = |(index, node): (usize, &NodeId)| {
             let (answer, after) = gather.take(index);
             NodeReport { node: node.clone(), answer: Some(answer), after }

@@ -221,7 +221,7 @@ impl Builder {
                 forget_every: self.forget_every,
             },
         };
-        let label = self.holder.clone().unwrap_or_else(default_label);
+        let label = self.holder.clone().unwrap_or_else(default_holder);
         Holder::check_label(&label).map_err(OptionsError::from)?;
         let cluster = Cluster::start(nodes, settings, self.clock.clone(), background);
         cluster.ready(CONNECT_WAIT).await;
@@ -469,23 +469,48 @@ fn drift(name: &str, value: &str) -> Result<Drift, OptionsError> {
     Ok(Drift { parts_per_million: (percent * 10_000.0).round() as u32, fixed })
 }
 
-/// The URL as it may be shown: nobody finds a password in a log.
-pub(crate) fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return url.to_owned();
-    };
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    // A password may hold an `@` by mistake: everything up to the last one is hidden.
-    match rest[..end].rfind('@').or_else(|| rest.rfind('@')) {
-        Some(at) => {
-            let user = rest[..at].split(':').next().unwrap_or_default();
-            format!("{scheme}://{user}:***@{}", &rest[at + 1..])
+/// A backend URL as it may be shown: nobody finds a password in a log.
+pub fn without_password(url: &str) -> String {
+    let urls = split_urls(url);
+    // Where only some have credentials, a password may hold what looks like a URL.
+    if urls.len() > 1 && urls.iter().all(|url| url.contains('@')) {
+        return urls.into_iter().map(hide_password).collect();
+    }
+    hide_password(url)
+}
+
+/// Cuts before each further URL of a list; the separators stay with the one before.
+fn split_urls(text: &str) -> Vec<&str> {
+    let (mut urls, mut rest, mut from) = (Vec::new(), text, 0);
+    while let Some(at) = rest[from..].find([',', ' ', '\t', '\n', '\r']).map(|at| at + from + 1) {
+        let scheme = rest[at..].split_once("://").map_or("", |(scheme, _)| scheme);
+        if !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+') {
+            urls.push(&rest[..at]);
+            (rest, from) = (&rest[at..], 0);
+        } else {
+            from = at;
         }
+    }
+    urls.push(rest);
+    urls
+}
+
+/// A password may hold an `@` by mistake: everything up to the last one is hidden.
+fn hide_password(url: &str) -> String {
+    match url.split_once("://") {
+        Some((scheme, rest)) => match rest.rfind('@') {
+            Some(at) => {
+                let user = rest[..at].split(':').next().unwrap_or_default();
+                format!("{scheme}://{user}:***@{}", &rest[at + 1..])
+            }
+            None => url.to_owned(),
+        },
         None => url.to_owned(),
     }
 }
 
-fn default_label() -> String {
+/// Who holds a lock, for people, if nobody says otherwise: `user@host:pid`.
+pub fn default_holder() -> String {
     let user = ["USER", "LOGNAME"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
@@ -511,6 +536,11 @@ mod tests {
             ("redis://u:se@cret@a", "redis://u:***@a"),
             ("redis://u:se/cret@a", "redis://u:***@a"),
             ("redis://a,b", "redis://a,b"),
+            ("redis://a:secret@x,redis://b:secret@y/1", "redis://a:***@x,redis://b:***@y/1"),
+            ("redis://x redis://b:secret@y", "redis://x redis:***@y"),
+            ("redis://b:secret@y redis://x", "redis://b:***@y redis://x"),
+            ("redis://u:secret,x://secret@a", "redis://u:***@a"),
+            ("redis://u:secret?secret@a", "redis://u:***@a"),
             ("sqlite:x@y", "sqlite:x@y"),
         ] {
             assert_eq!(without_password(url), shown);
@@ -532,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_label_is_a_label() {
-        Holder::check_label(&default_label()).unwrap();
+    fn the_default_holder_is_a_label() {
+        Holder::check_label(&default_holder()).unwrap();
     }
 }

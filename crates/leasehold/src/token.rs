@@ -97,7 +97,14 @@ impl Locks {
     pub async fn extend(&self, token: &LeaseToken) -> Result<Duration, ExtendError> {
         let cluster = self.cluster();
         let now = cluster.now();
-        let ttl = Ttl::new(token.ttl).map_err(|_| self.lost(token, None))?;
+        let ttl = Ttl::new(token.ttl).map_err(OptionsError::from)?;
+        // A node that forgets sits out max_ttl: a longer lease could be given away in between.
+        match cluster.max_ttl() {
+            Some(max) if token.ttl > max => {
+                return Err(OptionsError::TtlAboveMax { asked: token.ttl, max }.into());
+            }
+            _ => {}
+        }
         let lease = Lease {
             lock: token.name.clone(),
             holder: token.holder.clone(),
@@ -120,7 +127,7 @@ impl Locks {
             _ if is_lost => {
                 // Where there was no owner the nodes took it back, which is worth nothing now.
                 cluster.give_back(&token.name, &token.holder, ttl);
-                Err(self.lost(token, Some(&nodes)).into())
+                Err(lost(token, &nodes).into())
             }
             _ => {
                 let (lock, left) = (token.name.clone(), Duration::ZERO);
@@ -143,11 +150,11 @@ impl Locks {
         let nodes = NodeReports::of(cluster.node_ids(), &ballot);
         ReleaseOutcome::of(step, nodes)
     }
+}
 
-    fn lost(&self, token: &LeaseToken, nodes: Option<&NodeReports>) -> Loss {
-        let reason = LossReason::Expired { last: nodes.map(NodeReports::to_string) };
-        Loss { lock: token.name.clone(), fence: token.fence, reason }
-    }
+fn lost(token: &LeaseToken, nodes: &NodeReports) -> Loss {
+    let reason = LossReason::Expired { last: Some(nodes.to_string()) };
+    Loss { lock: token.name.clone(), fence: token.fence, reason }
 }
 
 #[cfg(test)]
