@@ -1,29 +1,81 @@
 //! What the user typed: the commands and what all of them understand. Each command's own flags
 //! stand in its file.
 
+use std::path::PathBuf;
+
 use clap::{Parser, Subcommand};
 
-use crate::commands::run;
+use crate::commands::{
+    acquire, completions, config, doctor, extend, force_release, init, list, man, names, nodes,
+    plan, release, run, status, watch,
+};
+use crate::output::ColorChoice;
 
 /// Distributed locks for people who cannot afford two holders
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true)]
+#[command(
+    name = "leasehold",
+    version,
+    propagate_version = true,
+    after_help = "Examples:\n  \
+        leasehold run nightly-backup -- ./backup.sh\n  \
+        leasehold --backend redis://a,b,c,d,e run deploy -w 5m -- ./deploy.sh\n  \
+        leasehold status deploy\n  \
+        leasehold doctor\n\n\
+        Exit codes: 64 usage; 69 no quorum or backend; 74 cannot write; 75 busy; 77 refused; \
+        78 bad configuration; 79 lease lost; doctor: 0, 1 warnings, 2 errors; run: the command's \
+        own."
+)]
 pub(crate) struct Args {
-    /// Where the locks live: sqlite:PATH, redis://a,b,c, rediss://…, unix://…
-    #[arg(
-        long,
-        global = true,
-        env = "LEASEHOLD_BACKEND",
-        default_value = "sqlite:",
-        hide_env_values = true
-    )]
-    pub(crate) backend: String,
+    #[command(flatten)]
+    pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// What every command understands.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Global {
+    /// Where the locks live: sqlite:PATH, redis://a,b,c, rediss://…, unix://… [env:
+    /// LEASEHOLD_BACKEND] [default: sqlite:]
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) backend: Option<String>,
+    /// The settings file, instead of leasehold.toml in the usual places [env: LEASEHOLD_CONFIG]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print data as JSON, one object per line
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// When to use colors; NO_COLOR is respected [env: LEASEHOLD_COLOR] [default: auto]
+    #[arg(long, global = true, value_name = "WHEN")]
+    pub(crate) color: Option<ColorChoice>,
+    /// Say nothing but data and errors
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Say on stderr what happens; twice for more. LEASEHOLD_LOG takes a filter such as
+    /// leasehold=debug
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(run::Args),
+    Acquire(acquire::Args),
+    Extend(extend::Args),
+    Release(release::Args),
+    Status(status::Args),
+    List(list::Args),
+    Watch(watch::Args),
+    ForceRelease(force_release::Args),
+    Init(init::Args),
+    Nodes(nodes::Args),
+    Doctor(doctor::Args),
+    Plan(plan::Args),
+    Config(config::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+    #[command(name = "__names", hide = true)]
+    Names(names::Args),
 }

@@ -1,30 +1,44 @@
 //! The one table of exit codes.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use leasehold::{AcquireError, Loss, OpenError};
+use leasehold::{
+    AcquireError, ExtendError, ForceReleaseError, InitError, InspectError, Loss, NodeError,
+    NodeReports, OpenError,
+};
 use thiserror::Error;
 
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     Success,
+    /// `doctor` found something to look at.
+    Warnings,
+    /// `doctor` found something dangerous.
+    Errors,
     /// The command's own code, or 128 + the signal that ended it.
     Child(u8),
     /// EX_USAGE.
     Usage,
     /// EX_UNAVAILABLE: no quorum, no backend.
     Unavailable,
+    /// EX_IOERR: the answer cannot be written.
+    Io,
     /// EX_TEMPFAIL: somebody else holds the lock.
     Busy,
+    /// EX_NOPERM: credentials, rights, another cluster's nodes, a fence that moved on.
+    Refused,
     /// EX_CONFIG.
     Config,
-    /// The first code after those of sysexits: the lease was lost and the command was stopped.
+    /// The first code after those of sysexits: the lease was lost.
     Lost,
     /// As shells say it: the command cannot be executed.
     NotExecutable,
     /// As shells say it: there is no such command.
     NotFound,
+    /// As if SIGPIPE had ended it: the reader of our output left.
+    ClosedOutput,
 }
 
 /// What went wrong.
@@ -40,6 +54,28 @@ pub(crate) enum Failure {
     Lost(#[from] Loss),
     #[error("cannot start `{command}`: {error}")]
     Start { command: String, error: std::io::Error },
+    #[error("{0}")]
+    Extend(#[from] ExtendError),
+    #[error("{0}")]
+    TakenOver(String),
+    #[error("{text}: {nodes}")]
+    NoQuorum { text: String, nodes: NodeReports },
+    #[error("{0}")]
+    Inspect(#[from] InspectError),
+    #[error("{0}")]
+    ForceRelease(#[from] ForceReleaseError),
+    #[error("{0}")]
+    Init(#[from] InitError),
+    #[error("{0}")]
+    Usage(String),
+    #[error("{0}")]
+    Config(String),
+    #[error("cannot write to the standard output: {0}")]
+    Output(std::io::Error),
+    #[error("cannot write {}: {error}", path.display())]
+    Write { path: PathBuf, error: std::io::Error },
+    #[error("{what}: {error}")]
+    System { what: String, error: std::io::Error },
 }
 
 impl From<&Failure> for Exit {
@@ -49,6 +85,7 @@ impl From<&Failure> for Exit {
             Failure::Open(_) => Self::Unavailable,
             Failure::Acquire(AcquireError::Options(_)) => Self::Usage,
             Failure::Acquire(error) if error.is_held() => Self::Busy,
+            Failure::Acquire(AcquireError::NoQuorum { nodes, .. }) => missing(nodes),
             Failure::Acquire(_) => Self::Unavailable,
             Failure::Busy(_) => Self::Busy,
             Failure::Lost(_) => Self::Lost,
@@ -56,22 +93,82 @@ impl From<&Failure> for Exit {
                 std::io::ErrorKind::NotFound => Self::NotFound,
                 _ => Self::NotExecutable,
             },
+            Failure::Extend(ExtendError::Lost(_)) | Failure::TakenOver(_) => Self::Lost,
+            Failure::Extend(ExtendError::NoQuorum { nodes, .. }) => missing(nodes),
+            Failure::Extend(_) => Self::Usage,
+            Failure::NoQuorum { nodes, .. } => missing(nodes),
+            Failure::Inspect(InspectError::NoQuorum { nodes }) => missing(nodes),
+            Failure::Inspect(_) => Self::Usage,
+            Failure::ForceRelease(ForceReleaseError::FenceMovedOn { .. }) => Self::Refused,
+            Failure::ForceRelease(ForceReleaseError::NoQuorum { nodes, .. }) => missing(nodes),
+            Failure::ForceRelease(_) => Self::Usage,
+            Failure::Init(InitError::Unreachable { error, .. }) if !is_denial(error) => {
+                Self::Unavailable
+            }
+            Failure::Init(_) => Self::Refused,
+            Failure::Usage(_) => Self::Usage,
+            Failure::Config(_) => Self::Config,
+            Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                Self::ClosedOutput
+            }
+            Failure::Output(_) | Failure::Write { .. } => Self::Io,
+            Failure::System { .. } => Self::Unavailable,
+        }
+    }
+}
+
+/// Without a quorum: refused if it would be there had nobody denied us, unavailable otherwise.
+fn missing(nodes: &NodeReports) -> Exit {
+    let denials = nodes
+        .0
+        .iter()
+        .filter(|report| matches!(&report.answer, Some(Err(error)) if is_denial(error)))
+        .count();
+    let needed = nodes.0.len() / 2 + 1;
+    if denials > 0 && nodes.answered() + denials >= needed {
+        Exit::Refused
+    } else {
+        Exit::Unavailable
+    }
+}
+
+/// Whether a node is there but does not serve us: wrong password, missing right, another's node.
+pub(crate) fn is_denial(error: &NodeError) -> bool {
+    match error {
+        // The first words of Redis's errors are part of its protocol.
+        NodeError::Rejected { reason } => {
+            ["NOAUTH", "WRONGPASS", "NOPERM"].iter().any(|code| reason.contains(code))
+        }
+        NodeError::NotVoting { reason } => {
+            reason.contains("belongs to cluster") || reason.contains("belongs to another cluster")
+        }
+        _ => false,
+    }
+}
+
+impl Exit {
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Warnings => 1,
+            Self::Errors => 2,
+            Self::Child(code) => code,
+            Self::Usage => 64,
+            Self::Unavailable => 69,
+            Self::Io => 74,
+            Self::Busy => 75,
+            Self::Refused => 77,
+            Self::Config => 78,
+            Self::Lost => 79,
+            Self::NotExecutable => 126,
+            Self::NotFound => 127,
+            Self::ClosedOutput => 141,
         }
     }
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Success => 0,
-            Exit::Child(code) => code,
-            Exit::Usage => 64,
-            Exit::Unavailable => 69,
-            Exit::Busy => 75,
-            Exit::Config => 78,
-            Exit::Lost => 79,
-            Exit::NotExecutable => 126,
-            Exit::NotFound => 127,
-        })
+        Self::from(exit.code())
     }
 }

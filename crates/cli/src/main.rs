@@ -3,14 +3,19 @@
 mod args;
 mod commands;
 mod context;
+mod duration;
 mod exit;
+mod logging;
+mod output;
+mod settings;
+mod shown;
 
 use std::process::ExitCode;
 
 use args::{Args, Command};
 use clap::Parser;
 use context::Context;
-use exit::Exit;
+use exit::{Exit, Failure};
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
@@ -22,24 +27,42 @@ fn main() -> ExitCode {
             return if is_help { Exit::Success } else { Exit::Usage }.into();
         }
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("leasehold: cannot start: {error}");
-            return Exit::Unavailable.into();
-        }
-    };
-    let context = Context { backend: args.backend };
-    let result = runtime.block_on(async {
-        match &args.command {
-            Command::Run(args) => commands::run::exec(args, &context).await,
-        }
-    });
-    match result {
+    match run(&args) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            eprintln!("leasehold: {failure}");
-            Exit::from(&failure).into()
+            let exit = Exit::from(&failure);
+            output::complain(args.global.json, &failure, exit);
+            exit.into()
         }
+    }
+}
+
+fn run(args: &Args) -> Result<Exit, Failure> {
+    let context = Context::new(&args.global)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::System { what: "cannot start".into(), error })?;
+    runtime.block_on(dispatch(&args.command, &context))
+}
+
+async fn dispatch(command: &Command, context: &Context) -> Result<Exit, Failure> {
+    match command {
+        Command::Run(args) => commands::run::exec(args, context).await,
+        Command::Acquire(args) => commands::acquire::exec(args, context).await,
+        Command::Extend(args) => commands::extend::exec(args, context).await,
+        Command::Release(args) => commands::release::exec(args, context).await,
+        Command::Status(args) => commands::status::exec(args, context).await,
+        Command::List(args) => commands::list::exec(args, context).await,
+        Command::Watch(args) => commands::watch::exec(args, context).await,
+        Command::ForceRelease(args) => commands::force_release::exec(args, context).await,
+        Command::Init(args) => commands::init::exec(args, context).await,
+        Command::Nodes(args) => commands::nodes::exec(args, context).await,
+        Command::Doctor(args) => commands::doctor::exec(args, context).await,
+        Command::Plan(args) => commands::plan::exec(args, context),
+        Command::Config(args) => commands::config::exec(args, context),
+        Command::Completions(args) => commands::completions::exec(args, context),
+        Command::Man(args) => commands::man::exec(args, context),
+        Command::Names(args) => commands::names::exec(args, context).await,
     }
 }

@@ -1,0 +1,112 @@
+//! `leasehold acquire NAME`: take a lock for a script and print the lease as text.
+//!
+//! Nobody keeps such a lease in the background: it runs out unless `extend` comes in time.
+
+use std::time::Duration;
+
+use leasehold::{AcquireError, Guard, LeaseToken, Locks};
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::duration::{self, millis, short};
+use crate::exit::{Exit, Failure};
+use crate::settings::Source;
+
+/// Take a lock and print a lease token, for scripts
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The lease is tied to no process and nobody extends it: it runs out after its \
+                  ttl unless `leasehold extend` comes in time. Where one command is to run under \
+                  a lock, use `leasehold run`.\n\n\
+                  Example:\n  \
+                  lease=$(leasehold acquire deploy --ttl 5m -w 30s) || exit\n  \
+                  ./step-1.sh && leasehold extend \"$lease\" && ./step-2.sh\n  \
+                  leasehold release \"$lease\"\n\n\
+                  Exit codes: 0 acquired; 75 held by another; 69 no quorum or backend; 77 refused."
+)]
+pub(crate) struct Args {
+    /// How long the lock stays taken; needed here, or as LEASEHOLD_TTL, or in the settings file
+    #[arg(short = 't', long, value_name = "DURATION", value_parser = duration::parse)]
+    ttl: Option<Duration>,
+    /// Do not wait if the lock is held
+    #[arg(short = 'n', long, conflicts_with = "wait")]
+    nonblock: bool,
+    /// Wait at most this long, like 30s or 5m; without it, for as long as it takes
+    #[arg(short = 'w', long, value_name = "DURATION", value_parser = duration::parse)]
+    wait: Option<Duration>,
+    /// Who holds it, for people [default: user@host:pid]
+    #[arg(long, value_name = "TEXT")]
+    holder: Option<String>,
+    /// Why, for people; shown beside the holder
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Which lock
+    name: String,
+}
+
+pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure> {
+    if args.ttl.is_none() && context.settings.ttl.source == Source::Default {
+        let text = "acquire needs --ttl: nobody extends this lease by itself, so say how long it \
+                    may last, like --ttl 5m";
+        return Err(Failure::Usage(text.into()));
+    }
+    let locks = context.open().await?;
+    let guard = ask(&locks, args, context).await?;
+    let validity = guard.validity();
+    let token = guard.detach();
+    let answer = if context.output.json {
+        context.output.object(&lease(&token, validity))
+    } else {
+        context.output.text(&token.to_string())
+    };
+    if let Err(failure) = answer {
+        // Nobody got the token, so nobody could give the lock back.
+        let _ = locks.release(&token).await;
+        return Err(failure);
+    }
+    let (name, fence, left) = (&token.name, token.fence, short(validity));
+    context.output.note(&format!("lock `{name}` is held with fence {fence} for {left}"));
+    Ok(Exit::Success)
+}
+
+async fn ask(locks: &Locks, args: &Args, context: &Context) -> Result<Guard, Failure> {
+    let mut request = locks.lock(&args.name).ttl(context.settings.ttl_or(args.ttl)).manual();
+    if let Some(label) = label(args, context) {
+        request = request.holder(label);
+    }
+    let nonblock = args.nonblock.then_some(Duration::ZERO);
+    let request = match nonblock.or(args.wait).or(context.settings.wait.value) {
+        Some(wait) => request.wait(wait),
+        None => request.wait_forever(),
+    };
+    request.acquire().await.map_err(|error| match error {
+        // Without waiting, who holds it is all there is to tell.
+        AcquireError::TimedOut { attempts: 1, last: Some(last), .. } => (*last).into(),
+        error => error.into(),
+    })
+}
+
+/// The reason stands beside the holder: the only words about a lease that every backend keeps.
+fn label(args: &Args, context: &Context) -> Option<String> {
+    let holder = args.holder.clone().or_else(|| context.settings.holder.value.clone());
+    match &args.reason {
+        Some(reason) => {
+            let holder = holder.unwrap_or_else(leasehold::default_holder);
+            Some(format!("{holder} ({reason})"))
+        }
+        None => holder,
+    }
+}
+
+/// `leasehold/lease/v1`.
+pub(crate) fn lease(token: &LeaseToken, validity: Duration) -> Value {
+    json!({
+        "schema": "leasehold/lease/v1",
+        "lock": token.name.as_str(),
+        "token": token.to_string(),
+        "fence": token.fence.get(),
+        "holder": token.holder.label(),
+        "ttl_ms": millis(token.ttl),
+        "validity_ms": millis(validity),
+    })
+}

@@ -1,0 +1,13 @@
+
+# Names of locks.
+function __leasehold_names
+    set -l given
+    set -l words (commandline -opc)
+    for i in (seq (count $words))
+        if contains -- $words[$i] --backend --config; and test $i -lt (count $words)
+            set -a given $words[$i] $words[(math $i + 1)]
+        end
+    end
+    leasehold $given __names (commandline -ct) 2>/dev/null
+end
+complete -c leasehold -n "__fish_seen_subcommand_from run hold acquire status list ls watch force-release" -a "(__leasehold_names)"

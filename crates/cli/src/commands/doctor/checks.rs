@@ -1,0 +1,428 @@
+//! What `doctor` makes of what it learned. No I/O: each check is a function from the nodes' own
+//! words to findings.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use leasehold::{Drift, NodeHealth, NodeReports, NodeState};
+
+use crate::commands::nodes::offset;
+use crate::duration::short;
+use crate::exit::is_denial;
+
+/// Everything that was learned.
+pub(super) struct Patient {
+    pub(super) quorum: usize,
+    pub(super) ttl: Duration,
+    pub(super) max_ttl: Option<Duration>,
+    /// How long the clocks were watched.
+    pub(super) watched: Duration,
+    pub(super) offsets_before: Vec<Option<i64>>,
+    pub(super) nodes: Vec<NodeHealth>,
+    pub(super) rehearsal: Vec<(&'static str, NodeReports)>,
+    pub(super) hosts: BTreeMap<String, Vec<IpAddr>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    Ok,
+    Warning,
+    Error,
+}
+
+impl Level {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// One thing to know.
+#[derive(Debug)]
+pub(super) struct Finding {
+    pub(super) level: Level,
+    pub(super) check: &'static str,
+    pub(super) node: Option<String>,
+    pub(super) found: String,
+    pub(super) endangers: Option<String>,
+    pub(super) fix: Option<String>,
+}
+
+impl Finding {
+    fn ok(check: &'static str, node: &NodeHealth, found: impl Into<String>) -> Self {
+        let node = Some(node.node.to_string());
+        Self { level: Level::Ok, check, node, found: found.into(), endangers: None, fix: None }
+    }
+
+    fn bad(
+        level: Level,
+        check: &'static str,
+        found: impl Into<String>,
+        endangers: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        let (endangers, fix) = (Some(endangers.into()), Some(fix.into()));
+        Self { level, check, node: None, found: found.into(), endangers, fix }
+    }
+
+    fn at(mut self, node: &NodeHealth) -> Self {
+        self.node = Some(node.node.to_string());
+        self
+    }
+}
+
+/// How far wall clocks may be apart; what the library tolerates by default.
+const MAX_SKEW: Duration = Duration::from_secs(1);
+
+/// A ttl should be this many round trips long, or leases are spent on asking.
+const TRIPS_PER_TTL: u32 = 10;
+
+/// What the library grants a server by default to answer.
+const ANSWER_LIMIT: Duration = Duration::from_millis(50);
+
+pub(super) fn judge(patient: &Patient) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, node) in patient.nodes.iter().enumerate() {
+        findings.push(standing(node));
+        if matches!(node.state, NodeState::Down { .. } | NodeState::Unknown) {
+            continue;
+        }
+        if let Some(version) = &node.version {
+            findings.push(Finding::ok("version", node, version));
+        }
+        findings.extend(rights(patient, index));
+        findings.extend(eviction(node));
+        findings.extend(persistence(node, patient.nodes.len()));
+        findings.extend(clock(patient, index));
+        findings.extend(round_trip(node, patient.ttl));
+        findings.extend(identity(node));
+    }
+    findings.extend(membership(patient));
+    findings.extend(ttl(patient));
+    findings
+}
+
+/// Reach, credentials, role and whose node it is: whether it votes.
+fn standing(node: &NodeHealth) -> Finding {
+    let no_vote = "one vote less: fewer failures are survived";
+    let cli = redis_cli(node);
+    match &node.state {
+        NodeState::Up => Finding::ok("vote", node, "it votes"),
+        NodeState::Quarantined { left, why } => Finding::bad(
+            Level::Warning,
+            "vote",
+            format!("{why}: it does not vote for another {}", short(*left)),
+            no_vote,
+            "wait; if all nodes are new and never held a lock: leasehold init",
+        )
+        .at(node),
+        NodeState::Refused { why } if why.contains("replica") => Finding::bad(
+            Level::Error,
+            "role",
+            why,
+            "a replica forgets what its primary answered: two holders",
+            format!("list its primary instead, or make it one: {cli} REPLICAOF NO ONE"),
+        )
+        .at(node),
+        NodeState::Refused { why } if why.contains("cluster mode") => Finding::bad(
+            Level::Error,
+            "role",
+            why,
+            "its data move between shards",
+            "start an independent server: redis-server --port 7001",
+        )
+        .at(node),
+        NodeState::Refused { why } if why.contains("evict") => Finding::bad(
+            Level::Error,
+            "eviction",
+            why,
+            "a lock that is evicted is free while somebody holds it: two holders",
+            format!("{cli} CONFIG SET maxmemory-policy noeviction"),
+        )
+        .at(node),
+        NodeState::Refused { why } => Finding::bad(
+            Level::Error,
+            "identity",
+            why,
+            "clients with different member lists do not exclude each other: two holders",
+            "give every client the same member list; leasehold config shows this one",
+        )
+        .at(node),
+        NodeState::Down { error } if is_denial(error) => Finding::bad(
+            Level::Error,
+            "credentials",
+            error.to_string(),
+            no_vote,
+            format!("set user and password in the backend URL; try them: {cli} --askpass PING"),
+        )
+        .at(node),
+        NodeState::Down { error } => Finding::bad(
+            Level::Error,
+            "reach",
+            error.to_string(),
+            no_vote,
+            format!("start it, or open the way to it; try: {cli} PING"),
+        )
+        .at(node),
+        _ => Finding::bad(
+            Level::Error,
+            "reach",
+            "it did not answer yet",
+            no_vote,
+            format!("try: {cli} PING"),
+        )
+        .at(node),
+    }
+}
+
+/// Every step of a lock's life, tried on a lock of our own.
+fn rights(patient: &Patient, index: usize) -> Option<Finding> {
+    let node = &patient.nodes[index];
+    if node.state != NodeState::Up {
+        return None;
+    }
+    let answer = |reports: &NodeReports| reports.0.get(index).and_then(|r| r.answer.clone());
+    let failed = patient.rehearsal.iter().find_map(|(what, reports)| match answer(reports) {
+        Some(Err(error)) => Some((what, error)),
+        _ => None,
+    });
+    Some(match failed {
+        None => {
+            let steps: Vec<_> = patient.rehearsal.iter().map(|(what, _)| *what).collect();
+            Finding::ok("rights", node, format!("{} work", steps.join(", ")))
+        }
+        Some((what, error)) => Finding::bad(
+            Level::Error,
+            "rights",
+            format!("{what}: {error}"),
+            "it counts as voting but cannot: fewer failures are survived",
+            format!("{} ACL SETUSER … as docs/backends/redis.md says", redis_cli(node)),
+        )
+        .at(node),
+    })
+}
+
+fn eviction(node: &NodeHealth) -> Option<Finding> {
+    let warning = node.warning.as_ref().filter(|_| node.state == NodeState::Up)?;
+    let endangers = "a lock that is evicted is free while somebody holds it: two holders";
+    let fix = format!("{} CONFIG SET maxmemory-policy noeviction", redis_cli(node));
+    Some(Finding::bad(Level::Error, "eviction", warning, endangers, fix).at(node))
+}
+
+fn persistence(node: &NodeHealth, count: usize) -> Option<Finding> {
+    Some(match node.durable? {
+        true => {
+            Finding::ok("persistence", node, "every answer is on disk: restarts forget nothing")
+        }
+        false if is_file(node) => Finding::ok(
+            "persistence",
+            node,
+            "a power cut may forget the last locks, and ends their holders with them",
+        ),
+        false if count > 1 => Finding::ok(
+            "persistence",
+            node,
+            "not every answer is on disk: after a restart it sits out the longest lease",
+        ),
+        false => Finding::bad(
+            Level::Warning,
+            "persistence",
+            "not every answer is on disk, and there is no other node",
+            "a restart forgets locks that are held: two holders",
+            format!(
+                "{0} CONFIG SET appendonly yes; {0} CONFIG SET appendfsync always",
+                redis_cli(node)
+            ),
+        )
+        .at(node),
+    })
+}
+
+fn clock(patient: &Patient, index: usize) -> Option<Finding> {
+    let node = &patient.nodes[index];
+    let now = node.clock_offset_micros?;
+    let fix = "chronyc tracking, on that host and on this one";
+    let skew = Duration::from_micros(now.unsigned_abs());
+    if skew > MAX_SKEW / 2 {
+        let level = if skew > MAX_SKEW { Level::Error } else { Level::Warning };
+        let endangers = "fences that follow wrong clocks; a restarted node may vote too soon";
+        let found = format!("its clock is {} from ours", offset(now));
+        return Some(Finding::bad(level, "clock", found, endangers, fix).at(node));
+    }
+    let moved = patient.offsets_before.get(index).copied().flatten().map(|before| now - before);
+    let allowed = Drift::DEFAULT.allowance(patient.watched).as_micros() as i64;
+    // An offset is known to half a round trip, before and after.
+    let blur = node.round_trip.unwrap_or_default().as_micros() as i64;
+    Some(match moved {
+        Some(moved) if moved.abs() > allowed + blur => {
+            let found = format!("its clock moved {} in {}", offset(moved), short(patient.watched));
+            let endangers = "leases end earlier or later than their holders believe: two holders";
+            Finding::bad(Level::Error, "drift", found, endangers, fix).at(node)
+        }
+        Some(moved) => {
+            let (now, moved) = (offset(now), offset(moved));
+            let watched = short(patient.watched);
+            Finding::ok("clock", node, format!("{now} from ours, moved {moved} in {watched}"))
+        }
+        None => Finding::ok("clock", node, format!("{} from ours", offset(now))),
+    })
+}
+
+fn round_trip(node: &NodeHealth, ttl: Duration) -> Option<Finding> {
+    let trip = node.round_trip?;
+    let share = format!("round trip {} for a ttl of {}", short(trip), short(ttl));
+    Some(if trip * TRIPS_PER_TTL > ttl {
+        let fix = format!("use a ttl of at least {}: --ttl", short(trip * TRIPS_PER_TTL));
+        let endangers = "leases are spent on asking, and lost upon the first delay";
+        Finding::bad(Level::Error, "round trip", share, endangers, fix).at(node)
+    } else if trip * 2 > ANSWER_LIMIT && !is_file(node) {
+        let fix = "put a longer limit into the backend URL: ?timeout=200ms";
+        let endangers = "it misses the time limit of 50ms now and then: one vote less";
+        Finding::bad(Level::Warning, "round trip", share, endangers, fix).at(node)
+    } else {
+        Finding::ok("round trip", node, share)
+    })
+}
+
+fn identity(node: &NodeHealth) -> Option<Finding> {
+    let record = node.record.as_deref()?;
+    let field = |name: &str| field(record, name).unwrap_or("?");
+    let found = format!(
+        "cluster {} of {} node(s), life {:.8}, {}",
+        field("cluster"),
+        field("nodes"),
+        field("life"),
+        field("state")
+    );
+    (node.state == NodeState::Up).then(|| Finding::ok("identity", node, found))
+}
+
+/// What the list of nodes itself tells.
+fn membership(patient: &Patient) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let count = patient.nodes.len();
+    let survived = count - patient.quorum;
+    if count == 1 && !patient.nodes.iter().all(is_file) {
+        findings.push(Finding::bad(
+            Level::Warning,
+            "nodes",
+            "one node survives no failure",
+            "no lock can be had while it is down",
+            "leasehold plan --nodes 3",
+        ));
+    } else if count.is_multiple_of(2) {
+        findings.push(Finding::bad(
+            Level::Warning,
+            "nodes",
+            format!("{count} nodes survive {survived} failure(s), as {} do", count - 1),
+            "the last node costs, and adds nothing but one more that can fail",
+            format!("leasehold plan --nodes {}", count + 1),
+        ));
+    } else {
+        findings.push(Finding {
+            level: Level::Ok,
+            check: "nodes",
+            node: None,
+            found: format!("{count} node(s), {} needed, {survived} may fail", patient.quorum),
+            endangers: None,
+            fix: None,
+        });
+    }
+    findings.extend(shared(patient));
+    findings
+}
+
+/// Nodes that fail together: one host, or even one server, under several names.
+fn shared(patient: &Patient) -> Vec<Finding> {
+    let mut by_server: BTreeMap<&str, Vec<&NodeHealth>> = BTreeMap::new();
+    let mut by_host: BTreeMap<String, Vec<&NodeHealth>> = BTreeMap::new();
+    for node in &patient.nodes {
+        if let Some(run) = node.record.as_deref().and_then(|record| field(record, "run")) {
+            by_server.entry(run).or_default().push(node);
+        }
+        if let Some((host, _)) = address(node.node.as_str()) {
+            let ip = patient.hosts.get(host).and_then(|ips| ips.first());
+            let host = ip.map_or_else(|| host.to_owned(), IpAddr::to_string);
+            by_host.entry(host).or_default().push(node);
+        }
+    }
+    let names = |nodes: &[&NodeHealth]| {
+        nodes.iter().map(|node| node.node.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let mut findings = Vec::new();
+    for nodes in by_server.values().filter(|nodes| nodes.len() > 1) {
+        findings.push(Finding::bad(
+            Level::Error,
+            "same server",
+            format!("{} are one server process", names(nodes)),
+            "one restart forgets several votes at once: two holders",
+            "list independent servers only",
+        ));
+    }
+    for (host, nodes) in by_host.iter().filter(|(_, nodes)| nodes.len() > 1) {
+        let level = if nodes.len() >= patient.quorum { "a quorum" } else { "several votes" };
+        findings.push(Finding::bad(
+            Level::Warning,
+            "same host",
+            format!("{} are all on {host}", names(nodes)),
+            format!("when that machine fails, {level} are gone at once"),
+            "put each node on a machine of its own",
+        ));
+    }
+    findings
+}
+
+fn ttl(patient: &Patient) -> Option<Finding> {
+    let max = patient.max_ttl.filter(|max| patient.ttl > *max)?;
+    Some(Finding::bad(
+        Level::Error,
+        "ttl",
+        format!("a ttl of {} is above the cluster's max_ttl, {}", short(patient.ttl), short(max)),
+        "no lock can be had with it",
+        format!("use --ttl {} or less", short(max)),
+    ))
+}
+
+/// A value of an identity record.
+fn field<'a>(record: &'a str, name: &str) -> Option<&'a str> {
+    record.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// Host and port of a node that is reached by TCP.
+pub(super) fn address(node: &str) -> Option<(&str, u16)> {
+    let (host, port) =
+        node.split_once('/').map_or(node, |(address, _)| address).rsplit_once(':')?;
+    Some((host, port.parse().ok()?))
+}
+
+/// Holders of its locks are on the same machine, and fail with it.
+fn is_file(node: &NodeHealth) -> bool {
+    ["sqlite:", "memory:"].iter().any(|scheme| node.node.as_str().starts_with(scheme))
+}
+
+fn redis_cli(node: &NodeHealth) -> String {
+    let name = node.node.as_str();
+    match (address(name), name.strip_prefix("unix:").and_then(|path| path.rsplit_once('/'))) {
+        (Some((host, port)), _) => format!("redis-cli -h {host} -p {port}"),
+        (None, Some((path, _))) => format!("redis-cli -s {path}"),
+        (None, None) => "redis-cli".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_taken_apart_as_they_are_named() {
+        assert_eq!(address("10.0.0.1:6379/0"), Some(("10.0.0.1", 6379)));
+        assert_eq!(address("[::1]:7000/2"), Some(("[::1]", 7000)));
+        assert_eq!(address("unix:/run/redis.sock/0"), None);
+        let record = "leasehold1 cluster=ab nodes=3 max_ttl=30000 life=00 run=f00 state=admitted";
+        assert_eq!((field(record, "run"), field(record, "born")), (Some("f00"), None));
+    }
+}

@@ -1,0 +1,43 @@
+//! `leasehold extend TOKEN`: make a lease of `acquire` last for another ttl.
+
+use std::time::Duration;
+
+use leasehold::LeaseToken;
+
+use super::acquire::lease;
+use crate::context::Context;
+use crate::duration::{self, short};
+use crate::exit::{Exit, Failure};
+
+/// Extend a lease that `acquire` printed
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Succeeds only if the lease never lapsed in between: what ran out, even for a \
+                  moment, is lost. Prints the token, which is another one after --ttl.\n\n\
+                  Example:\n  leasehold extend \"$lease\" || exit   # 79: somebody else may hold it\n\n\
+                  Exit codes: 0 extended; 79 lost; 69 no quorum or backend, the old end stands; \
+                  77 refused."
+)]
+pub(crate) struct Args {
+    /// How long it shall last from now on [default: as before]
+    #[arg(short = 't', long, value_name = "DURATION", value_parser = duration::parse)]
+    ttl: Option<Duration>,
+    /// What `acquire` printed
+    #[arg(value_parser = clap::value_parser!(LeaseToken))]
+    token: LeaseToken,
+}
+
+pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure> {
+    let mut token = args.token.clone();
+    token.ttl = args.ttl.unwrap_or(token.ttl);
+    let locks = context.open().await?;
+    let left = locks.extend(&token).await?;
+    if context.output.json {
+        context.output.object(&lease(&token, left))?;
+    } else {
+        context.output.text(&token.to_string())?;
+    }
+    let (name, fence, left) = (&token.name, token.fence, short(left));
+    context.output.note(&format!("lock `{name}` is held with fence {fence} for another {left}"));
+    Ok(Exit::Success)
+}

@@ -1,0 +1,91 @@
+//! `leasehold force-release NAME --fence N`: take a lock away from a holder that is gone.
+//!
+//! The one command that can break mutual exclusion, so it wants the fence that the operator saw, a
+//! reason, and a confirmation.
+
+use std::io::{BufRead, IsTerminal, Write};
+
+use leasehold::Fence;
+use serde_json::json;
+use tracing::warn;
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::output::say;
+
+/// Take a lock away from a holder that is gone
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The holder is not asked and not told at once: it may go on until its lease \
+                  should have been extended. Only storage that checks the fence keeps it out.\n\n\
+                  Example:\n  leasehold status deploy          # shows the fence\n  \
+                  leasehold force-release deploy --fence 1763245803123456 --reason 'host db1 is dead' --yes\n\n\
+                  Exit codes: 0 free now; 77 the fence moved on: somebody else acquired it since; \
+                  69 no quorum or backend; 64 no confirmation."
+)]
+pub(crate) struct Args {
+    /// The fence that `status` shows; refused if it moved on since
+    #[arg(long, value_name = "N", value_parser = fence)]
+    fence: Fence,
+    /// Why, for the record: goes to stderr, to the JSON and to the traces
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// Do not ask for confirmation
+    #[arg(long)]
+    yes: bool,
+    /// Which lock
+    name: String,
+}
+
+const CAVEAT: &str = "this does not stop the holder: until its lease is over it may go on as if it \
+                      held the lock, and only storage that checks the fence refuses it";
+
+pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure> {
+    let (name, fence, output) = (&args.name, args.fence, context.output);
+    if !args.yes {
+        confirm(name, fence)?;
+    }
+    let released = context.open().await?.force_release(name, fence).await?;
+    warn!(lock = %name, %fence, reason = %args.reason, released, "force-released");
+    if output.json {
+        output.object(&json!({
+            "schema": "leasehold/force-release/v1",
+            "lock": name,
+            "fence": fence.get(),
+            "reason": args.reason,
+            "released": released,
+        }))?;
+    }
+    if released {
+        output.note(&format!("lock `{name}` was taken away from its holder: {}", args.reason));
+        output.note(CAVEAT);
+    } else {
+        output.note(&format!("lock `{name}` was not held: nothing was taken away"));
+    }
+    Ok(Exit::Success)
+}
+
+/// Asks for the lock's name on a terminal.
+fn confirm(name: &str, fence: Fence) -> Result<(), Failure> {
+    let usage = |text: &str| Failure::Usage(format!("lock `{name}` was left alone: {text}"));
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        return Err(usage("there is no terminal to ask for confirmation; say --yes"));
+    }
+    say(&format!("taking `{name}` (fence {fence}) away; {CAVEAT}"));
+    let mut stderr = std::io::stderr().lock();
+    let _ = write!(stderr, "type the lock's name to go on: ").and_then(|()| stderr.flush());
+    let mut answer = String::new();
+    let read = stdin.lock().read_line(&mut answer);
+    match read {
+        Ok(_) if answer.trim_end_matches(['\r', '\n']) == name => Ok(()),
+        _ => Err(usage("that was not its name")),
+    }
+}
+
+fn fence(text: &str) -> Result<Fence, String> {
+    text.parse()
+        .ok()
+        .and_then(Fence::new)
+        .ok_or_else(|| format!("`{text}` is not a fence; `leasehold status` shows it"))
+}

@@ -1,0 +1,200 @@
+//! A lock as people and programs see it: one view, used by `status`, `list` and `watch`.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use leasehold::{LockStatus, NodeError, Owner, Sighting};
+use serde_json::{Value, json};
+
+use crate::duration::{millis, short};
+use crate::output::{Output, Tone, heading};
+
+/// How far a fence may be ahead of our clock and still tell the time: clocks are apart by less.
+const CLOCK_SLACK: Duration = Duration::from_secs(1);
+
+/// Whether a lock is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Free,
+    Held,
+    /// Some nodes have an owner, no owner has a quorum: an attempt under way, or what is left of one.
+    Split,
+}
+
+/// What the nodes say of a lock, summed up.
+#[derive(Debug)]
+pub(crate) struct Shown<'a> {
+    status: &'a LockStatus,
+    now: SystemTime,
+}
+
+impl<'a> Shown<'a> {
+    pub(crate) fn new(status: &'a LockStatus, now: SystemTime) -> Self {
+        Self { status, now }
+    }
+
+    pub(crate) fn state(&self) -> State {
+        match (self.status.holder(), self.status.owner()) {
+            (Some(_), _) => State::Held,
+            (None, Some(_)) => State::Split,
+            (None, None) => State::Free,
+        }
+    }
+
+    /// Who has it on most nodes.
+    pub(crate) fn owner(&self) -> Option<String> {
+        self.status.owner().map(|(owner, _)| owner.to_string())
+    }
+
+    /// The fence of the holder, or else the highest that any node remembers.
+    pub(crate) fn fence(&self) -> Option<u64> {
+        let held = self.status.holder().and_then(|holder| {
+            let own = |sighting: &&Sighting| sighting.owner.as_ref() == Some(holder);
+            self.sightings().filter(own).filter_map(|sighting| sighting.fence).max()
+        });
+        held.or_else(|| self.status.fence()).map(leasehold::Fence::get)
+    }
+
+    /// When it was acquired: fences follow the nodes' clocks, in microseconds, unless a clock was
+    /// wrong before.
+    pub(crate) fn since(&self) -> Option<SystemTime> {
+        self.status.holder().filter(|owner| matches!(owner, Owner::Holder(_)))?;
+        let since = UNIX_EPOCH + Duration::from_micros(self.fence()?);
+        (since <= self.now + CLOCK_SLACK).then_some(since)
+    }
+
+    fn held_for(&self) -> Option<Duration> {
+        Some(self.now.duration_since(self.since()?).unwrap_or_default())
+    }
+
+    fn votes(&self) -> usize {
+        self.status.owner().map_or(0, |(_, votes)| votes)
+    }
+
+    fn answered(&self) -> usize {
+        self.sightings().count()
+    }
+
+    fn quorum(&self) -> usize {
+        self.status.nodes.len() / 2 + 1
+    }
+
+    fn sightings(&self) -> impl Iterator<Item = &'a Sighting> {
+        self.status.nodes.iter().filter_map(|(_, sighting)| sighting.as_ref().ok())
+    }
+
+    /// `leasehold/lock/v1`.
+    pub(crate) fn json(&self) -> Value {
+        let node = |(id, seen): &(_, Result<Sighting, NodeError>)| match seen {
+            Ok(seen) => json!({
+                "node": format!("{id}"),
+                "holder": seen.owner.as_ref().map(Owner::to_string),
+                "fence": seen.fence.map(leasehold::Fence::get),
+                "expires_in_ms": seen.expires_in.map(millis),
+            }),
+            Err(error) => json!({"node": format!("{id}"), "error": error.to_string()}),
+        };
+        json!({
+            "schema": "leasehold/lock/v1",
+            "lock": self.status.name.as_str(),
+            "state": self.state().word(),
+            "holder": self.owner(),
+            "since": self.since().map(time),
+            "held_ms": self.held_for().map(millis),
+            "expires_in_ms": self.status.expires_in().map(millis),
+            "fence": self.fence(),
+            "highest_fence": self.status.fence().map(leasehold::Fence::get),
+            "votes": self.votes(),
+            "answered": self.answered(),
+            "quorum": self.quorum(),
+            "waiters": Value::Null,
+            "nodes": self.status.nodes.iter().map(node).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Several lines for people.
+    pub(crate) fn text(&self, output: Output) -> String {
+        let mut lines = vec![format!(
+            "{}  {}",
+            output.paint(Tone::Plain, self.status.name.as_str()),
+            output.paint(self.state().tone(), self.state().word())
+        )];
+        let mut line = |name: &str, text: String| {
+            lines.push(format!("  {}  {}", output.paint(Tone::Dim, &format!("{name:<7}")), text));
+        };
+        if let Some(owner) = self.owner() {
+            line("holder", output.paint(Tone::Plain, &owner));
+            line("since", self.since_text());
+            line("left", self.left_text());
+        }
+        if let Some(fence) = self.fence() {
+            line("fence", fence.to_string());
+        }
+        if let Some(highest) = self.status.fence().filter(|f| Some(f.get()) != self.fence()) {
+            line("", format!("{highest} on a node where another attempt did not succeed"));
+        }
+        let (votes, nodes) = (self.votes(), self.status.nodes.len());
+        line(
+            "votes",
+            format!("{votes} of {nodes}, {} needed; {} answered", self.quorum(), self.answered()),
+        );
+        line("waiters", "not known: these backends keep no queue".into());
+        let table = output.table(&self.node_rows());
+        lines.push(table.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n"));
+        lines.join("\n")
+    }
+
+    fn since_text(&self) -> String {
+        match (self.since(), self.held_for()) {
+            (Some(since), Some(held)) => format!("{} ({} ago)", time(since), short(held)),
+            _ => "not known: the fence does not tell the time".into(),
+        }
+    }
+
+    pub(crate) fn left_text(&self) -> String {
+        match (self.status.expires_in(), self.state()) {
+            (Some(left), _) => short(left),
+            (None, State::Held) => "no end: it has no TTL".into(),
+            (None, _) => "-".into(),
+        }
+    }
+
+    fn node_rows(&self) -> Vec<Vec<(Tone, String)>> {
+        let mut rows = vec![heading(["node", "owner", "left", "fence"])];
+        for (node, seen) in &self.status.nodes {
+            let node = (Tone::Plain, node.to_string());
+            rows.push(match seen {
+                Ok(seen) => vec![
+                    node,
+                    (Tone::Plain, seen.owner.as_ref().map_or("-".into(), Owner::to_string)),
+                    (Tone::Plain, seen.expires_in.map_or("-".into(), short)),
+                    (Tone::Plain, seen.fence.map_or("-".into(), |fence| fence.to_string())),
+                ],
+                Err(error) => vec![node, (Tone::Bad, error.to_string())],
+            });
+        }
+        rows
+    }
+}
+
+impl State {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Held => "held",
+            Self::Split => "split",
+        }
+    }
+
+    pub(crate) fn tone(self) -> Tone {
+        match self {
+            Self::Free => Tone::Dim,
+            Self::Held => Tone::Good,
+            Self::Split => Tone::Warning,
+        }
+    }
+}
+
+/// A moment, in UTC.
+pub(crate) fn time(moment: SystemTime) -> String {
+    humantime::format_rfc3339_millis(moment).to_string()
+}
