@@ -84,6 +84,13 @@ impl Locks {
         Ok(status::merge(nodes))
     }
 
+    /// Waits until every node that answers has carried out what it was asked so far, at most a
+    /// second: for a program that is about to end and may have something to give back.
+    pub async fn settle(&self) {
+        // Nodes carry requests out in order, so the answer to the last one tells.
+        self.cluster.gather(Request::Probe, LOOK_LIMIT).await;
+    }
+
     /// How the nodes are.
     pub fn nodes(&self) -> Vec<NodeHealth> {
         let (now, clock) = (self.cluster.now(), &*self.cluster.clock);

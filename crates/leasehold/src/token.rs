@@ -125,8 +125,9 @@ impl Locks {
                 Ok(deadline.since(cluster.now()))
             }
             _ if is_lost => {
-                // Where there was no owner the nodes took it back, which is worth nothing now.
-                cluster.give_back(&token.name, &token.holder, ttl);
+                // Where there was no owner the nodes took it back, which is worth nothing now. Waited
+                // for: whoever uses tokens may end the process next.
+                let _ = self.release(token).await;
                 Err(lost(token, &nodes).into())
             }
             _ => {
