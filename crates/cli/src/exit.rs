@@ -117,6 +117,23 @@ impl From<&Failure> for Exit {
     }
 }
 
+impl Failure {
+    /// What a newcomer needs to know beyond what went wrong.
+    pub(crate) fn hint(&self) -> Option<&'static str> {
+        let (Self::Acquire(AcquireError::NoQuorum { nodes, .. })
+        | Self::NoQuorum { nodes, .. }
+        | Self::Inspect(InspectError::NoQuorum { nodes })) = self
+        else {
+            return None;
+        };
+        let is_new = |error: &NodeError| error.to_string().contains("it is new or lost its memory");
+        let mut errors = nodes.0.iter().map(|report| report.answer.as_ref().map(Result::as_ref));
+        errors
+            .all(|answer| matches!(answer, Some(Err(error)) if is_new(error)))
+            .then_some("if these nodes are new and never held a lock, run: leasehold init")
+    }
+}
+
 /// Without a quorum: refused if it would be there had nobody denied us, unavailable otherwise.
 fn missing(nodes: &NodeReports) -> Exit {
     let denials = nodes
@@ -132,13 +149,14 @@ fn missing(nodes: &NodeReports) -> Exit {
     }
 }
 
+const DENIALS: [&str; 5] =
+    ["NOAUTH", "WRONGPASS", "NOPERM", "ACL failure", "executing the script can't"];
+
 /// Whether a node is there but does not serve us: wrong password, missing right, another's node.
 pub(crate) fn is_denial(error: &NodeError) -> bool {
     match error {
-        // The first words of Redis's errors are part of its protocol.
-        NodeError::Rejected { reason } => {
-            ["NOAUTH", "WRONGPASS", "NOPERM"].iter().any(|code| reason.contains(code))
-        }
+        // The first words of Redis's errors are part of its protocol; scripts put it otherwise.
+        NodeError::Rejected { reason } => DENIALS.iter().any(|words| reason.contains(words)),
         NodeError::NotVoting { reason } => {
             reason.contains("belongs to cluster") || reason.contains("belongs to another cluster")
         }

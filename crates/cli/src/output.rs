@@ -136,13 +136,14 @@ pub(crate) fn complain(json: bool, failure: &Failure, exit: Exit) {
     if exit == Exit::ClosedOutput {
         return;
     }
+    let hint = failure.hint().map_or(String::new(), |hint| format!("\nhint: {hint}"));
+    let text = format!("{failure}{hint}");
     if json {
-        let text = failure.to_string();
         let code = exit.code();
         let value = json!({"schema": "leasehold/error/v1", "exit_code": code, "error": text});
         let _ = writeln!(io::stderr().lock(), "{value}");
     } else {
-        say(&failure.to_string());
+        say(&text);
     }
 }
 

@@ -79,7 +79,13 @@ async fn ask(locks: &Locks, args: &Args, context: &Context) -> Result<Guard, Fai
         Some(wait) => request.wait(wait),
         None => request.wait_forever(),
     };
-    request.acquire().await.map_err(|error| match error {
+    let error = match request.acquire().await {
+        Ok(guard) => return Ok(guard),
+        Err(error) => error,
+    };
+    // Some nodes may have granted it: they get it back before we end.
+    locks.settle().await;
+    Err(match error {
         // Without waiting, who holds it is all there is to tell.
         AcquireError::TimedOut { attempts: 1, last: Some(last), .. } => (*last).into(),
         error => error.into(),

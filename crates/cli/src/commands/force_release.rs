@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use leasehold::Fence;
+use leasehold::{Fence, ForceReleaseError};
 use serde_json::json;
 use tracing::warn;
 
@@ -45,7 +45,17 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
     if !args.yes {
         confirm(name, fence)?;
     }
-    let released = context.open().await?.force_release(name, fence).await?;
+    let locks = context.open().await?;
+    let released = match locks.force_release(name, fence).await {
+        // Nobody has it: whoever moved the fence on is gone, too.
+        Err(error @ ForceReleaseError::FenceMovedOn { .. }) => {
+            match locks.inspect(name).await?.owner() {
+                Some(_) => return Err(error.into()),
+                None => false,
+            }
+        }
+        other => other?,
+    };
     warn!(lock = %name, %fence, reason = %args.reason, released, "force-released");
     if output.json {
         output.object(&json!({

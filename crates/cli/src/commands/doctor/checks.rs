@@ -18,7 +18,8 @@ pub(super) struct Patient {
     pub(super) max_ttl: Option<Duration>,
     /// How long the clocks were watched.
     pub(super) watched: Duration,
-    pub(super) offsets_before: Vec<Option<i64>>,
+    /// As the nodes were before.
+    pub(super) before: Vec<NodeHealth>,
     pub(super) nodes: Vec<NodeHealth>,
     pub(super) rehearsal: Vec<(&'static str, NodeReports)>,
     pub(super) hosts: BTreeMap<String, Vec<IpAddr>>,
@@ -253,10 +254,12 @@ fn clock(patient: &Patient, index: usize) -> Option<Finding> {
         let found = format!("its clock is {} from ours", offset(now));
         return Some(Finding::bad(level, "clock", found, endangers, fix).at(node));
     }
-    let moved = patient.offsets_before.get(index).copied().flatten().map(|before| now - before);
+    let before = &patient.before[index];
+    let moved = before.clock_offset_micros.map(|offset| now - offset);
     let allowed = Drift::DEFAULT.allowance(patient.watched).as_micros() as i64;
     // An offset is known to half a round trip, before and after.
-    let blur = node.round_trip.unwrap_or_default().as_micros() as i64;
+    let trips = node.round_trip.unwrap_or_default() + before.round_trip.unwrap_or_default();
+    let blur = trips.as_micros() as i64;
     Some(match moved {
         Some(moved) if moved.abs() > allowed + blur => {
             let found = format!("its clock moved {} in {}", offset(moved), short(patient.watched));
@@ -364,12 +367,12 @@ fn shared(patient: &Patient) -> Vec<Finding> {
         ));
     }
     for (host, nodes) in by_host.iter().filter(|(_, nodes)| nodes.len() > 1) {
-        let level = if nodes.len() >= patient.quorum { "a quorum" } else { "several votes" };
+        let lost = if nodes.len() >= patient.quorum { "a quorum is" } else { "several votes are" };
         findings.push(Finding::bad(
             Level::Warning,
             "same host",
             format!("{} are all on {host}", names(nodes)),
-            format!("when that machine fails, {level} are gone at once"),
+            format!("when that machine fails, {lost} gone at once"),
             "put each node on a machine of its own",
         ));
     }

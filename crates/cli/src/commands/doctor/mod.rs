@@ -84,7 +84,7 @@ async fn examine(locks: &Locks, args: &Args, context: &Context) -> Result<Patien
         ttl: context.settings.ttl_or(args.ttl),
         max_ttl: locks.max_ttl(),
         watched: args.watch,
-        offsets_before: before.iter().map(|health| health.clock_offset_micros).collect(),
+        before,
         nodes,
         rehearsal,
         hosts,

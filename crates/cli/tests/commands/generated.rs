@@ -1,0 +1,116 @@
+//! Manual pages and completions: made, read back, and driven.
+
+use std::process::Command;
+
+use crate::harness::Desk;
+
+const PAGES: &[&str] = &[
+    "acquire",
+    "completions",
+    "config",
+    "doctor",
+    "extend",
+    "force-release",
+    "init",
+    "list",
+    "man",
+    "nodes",
+    "plan",
+    "release",
+    "run",
+    "status",
+    "watch",
+];
+
+#[test]
+fn each_command_has_a_manual_page() {
+    let desk = Desk::sqlite();
+    let folder = desk.home().join("man");
+    desk.run(&["man", folder.to_str().unwrap()]).expect(0);
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect(name);
+    assert!(read("leasehold.1").contains("force\\-release"));
+    for command in PAGES {
+        let page = read(&format!("leasehold-{command}.1"));
+        assert!(page.contains(".SH NAME") && page.contains(".SH SYNOPSIS"), "{page}");
+        assert!(page.contains(".SH OPTIONS") && page.contains("Exit codes"), "{page}");
+    }
+    assert!(!folder.join("leasehold-__names.1").exists(), "hidden commands have no page");
+    let main = desk.run(&["man"]).expect(0).out;
+    assert!(main.contains(".TH leasehold 1"), "{main}");
+    desk.run(&["man", "/proc/none"]).fails(74, &["cannot write /proc/none"]);
+}
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    let desk = Desk::sqlite();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = desk.run(&["completions", shell]).expect(0).out;
+        for word in ["force-release", "completions", "backend"] {
+            assert!(script.contains(word), "{shell}: no {word}");
+        }
+        if ["bash", "zsh", "fish"].contains(&shell) {
+            assert!(script.contains("__names"), "{shell} asks for names");
+        }
+    }
+    let zsh = desk.run(&["completions", "zsh"]).expect(0).out;
+    let names = zsh.matches(":_leasehold_names'").count();
+    assert!(names >= 6, "run, acquire, status, list, watch, force-release: {names}");
+    assert!(zsh.trim_end().ends_with("fi"), "what calls it when it is autoloaded comes last");
+}
+
+/// What bash offers for a line, whose last word is being typed.
+fn offered(desk: &Desk, words: &[&str]) -> Vec<String> {
+    let program = env!("CARGO_BIN_EXE_leasehold");
+    let script = desk.home().join("completions.bash");
+    std::fs::write(&script, desk.run(&["completions", "bash"]).expect(0).out).unwrap();
+    assert!(Command::new("bash").arg("-n").arg(&script).status().unwrap().success());
+    let drive = r#"
+        source "$1"; shift
+        function_name=$(complete -p leasehold | sed 's/.*-F \([^ ]*\).*/\1/')
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*" COMP_POINT=${#COMP_LINE}
+        "$function_name" "$1" "${@: -1}" "${@: -2:1}"
+        printf '%s\n' "${COMPREPLY[@]}"
+    "#;
+    let plain = desk.command(&[]);
+    let mut bash = Command::new("bash");
+    bash.args(["--norc", "-c", drive, "bash"]).arg(&script).arg(program).args(words);
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => bash.env(name, value),
+            None => bash.env_remove(name),
+        };
+    }
+    let output = bash.output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(err.is_empty(), "{err}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_commands_flags_and_names_of_locks() {
+    let desk = Desk::sqlite();
+    for name in ["invoice/1", "invoice/2", "with space", "other"] {
+        desk.acquire(name);
+    }
+    assert_eq!(offered(&desk, &["rel"]), ["release"]);
+    assert!(offered(&desk, &["status", "--js"]).contains(&"--json".to_owned()));
+    assert_eq!(offered(&desk, &["status", "invoice/"]), ["invoice/1", "invoice/2"]);
+    assert_eq!(offered(&desk, &["run", "-n", "ot"]), ["other"]);
+    assert_eq!(offered(&desk, &["force-release", "with"]), ["with space"]);
+    assert!(!offered(&desk, &["run", "-w", "ot"]).contains(&"other".to_owned()));
+
+    // From the backend that stands on the line.
+    let file = desk.home().join("other.db");
+    let url = format!("sqlite:{}", file.display());
+    desk.run(&["--backend", &url, "acquire", "elsewhere", "--ttl", "20s"]).expect(0);
+    assert_eq!(offered(&desk, &["--backend", &url, "watch", ""]), ["elsewhere"]);
+}
+
+#[test]
+fn asking_for_names_never_complains() {
+    for backend in ["redis://127.0.0.1:1", "ftp://x", "sqlite:/"] {
+        let ran = Desk::with(backend).run(&["__names", "a"]).expect(0);
+        assert!(ran.all().trim().is_empty(), "{ran:?}");
+    }
+}

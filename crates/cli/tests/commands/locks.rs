@@ -1,0 +1,168 @@
+//! `status`, `list`, `watch` and `force-release`.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::harness::{Desk, Ran};
+
+#[test]
+fn status_tells_who_since_when_how_long_and_what_each_node_says() {
+    for desk in Desk::each() {
+        let free = desk.run(&["status", "job", "--json"]).expect(0).object();
+        assert_eq!((&free["state"], &free["holder"]), (&"free".into(), &Value::Null));
+        assert_eq!((&free["since"], &free["fence"]), (&Value::Null, &Value::Null));
+
+        desk.acquire("job");
+        let held = desk.run(&["status", "job", "--json"]).expect(0).object();
+        let count = if desk.servers.is_empty() { 1 } else { 5 };
+        assert_eq!(held["schema"], "leasehold/lock/v1");
+        assert_eq!((&held["lock"], &held["state"]), (&"job".into(), &"held".into()));
+        assert!(held["holder"].as_str().unwrap().starts_with("ana@"), "{held}");
+        assert_eq!((&held["votes"], &held["quorum"]), (&count.into(), &(count / 2 + 1).into()));
+        assert_eq!(held["waiters"], Value::Null);
+        let left = held["expires_in_ms"].as_u64().unwrap();
+        assert!((5_000..=20_000).contains(&left), "{held}");
+        assert!(held["held_ms"].as_u64().unwrap() < 10_000, "{held}");
+        let nodes = held["nodes"].as_array().unwrap();
+        assert_eq!(nodes.len(), count);
+        assert!(nodes.iter().all(|node| node["fence"] == held["fence"]), "{held}");
+
+        let text = desk.run(&["status", "job"]).expect(0).out;
+        for word in ["job  held", "holder   ana@", "ago)", "waiters  not known"] {
+            assert!(text.contains(word), "no `{word}` in {text}");
+        }
+        assert!(text.contains(&held["fence"].to_string()), "{text}");
+        assert!(!text.contains('\x1b'), "no colors in a pipe: {text}");
+    }
+}
+
+#[test]
+fn a_missing_node_is_named_and_a_missing_quorum_is_unavailable() {
+    let Some(desk) = Desk::redis(5) else { return };
+    let token = desk.acquire("job");
+    desk.servers[4].kill();
+    let status = desk.run(&["status", "job", "--json"]).expect(0).object();
+    assert_eq!((&status["votes"], &status["answered"]), (&4.into(), &4.into()));
+    assert!(status["nodes"][4]["error"].as_str().unwrap().contains("refused"), "{status}");
+    desk.servers[2].kill();
+    desk.servers[3].kill();
+    for arguments in [
+        &["status", "job"][..],
+        &["list"],
+        &["acquire", "other", "--ttl", "5s", "-n"],
+        &["extend", &token],
+        &["release", &token],
+        &["force-release", "job", "--fence", "9", "--reason", "x", "--yes"],
+    ] {
+        desk.run(arguments).fails(69, &["127.0.0.1", "connection refused"]);
+    }
+}
+
+#[test]
+fn list_shows_what_is_held_under_a_prefix() {
+    for desk in Desk::each() {
+        let none = desk.run(&["list"]).expect(0);
+        assert!(none.out.is_empty() && none.err.contains("no lock is held"), "{none:?}");
+        for name in ["invoice/1", "invoice/2", "other"] {
+            desk.acquire(name);
+        }
+        let names = |arguments: &[&str]| -> Vec<String> {
+            let objects = desk.run(arguments).expect(0).objects();
+            objects.iter().map(|o| o["lock"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(names(&["list", "--json"]), ["invoice/1", "invoice/2", "other"]);
+        assert_eq!(names(&["ls", "invoice/", "--json"]), ["invoice/1", "invoice/2"]);
+        let text = desk.run(&["list", "o"]).expect(0).out;
+        assert!(text.starts_with("lock") && text.contains("other  held"), "{text}");
+        assert_eq!(text.lines().count(), 2, "{text}");
+    }
+}
+
+#[test]
+fn watch_tells_each_change_once() {
+    for desk in Desk::each() {
+        let mut watcher = desk
+            .command(&["watch", "job", "--json", "--count", "4", "--interval", "20ms"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(watcher.stdout.take().unwrap()).lines();
+        let mut next = || -> Value {
+            let change: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+            assert_eq!(change["schema"], "leasehold/change/v1");
+            assert_eq!(change["status"]["schema"], "leasehold/lock/v1");
+            change
+        };
+        assert_eq!(next()["state"], "free");
+        let token = desk.acquire("job");
+        let held = next();
+        assert_eq!((&held["state"], &held["lock"]), (&"held".into(), &"job".into()));
+        desk.run(&["extend", &token]).expect(0);
+        desk.run(&["release", &token]).expect(0);
+        let freed = next();
+        assert_eq!(freed["state"], "free", "an extension is no change: {freed}");
+        desk.acquire("job");
+        let again = next();
+        assert!(again["status"]["fence"].as_u64() > held["status"]["fence"].as_u64());
+        assert!(watcher.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn watch_ends_in_time_and_goes_on_without_a_quorum() {
+    let Some(desk) = Desk::redis(3) else { return };
+    let ran = desk.run(&["watch", "job", "--for", "300ms"]).expect(0);
+    assert_eq!(ran.out.lines().count(), 1, "{ran:?}");
+    assert!(ran.out.contains("free"), "{ran:?}");
+    desk.servers.iter().for_each(|server| server.kill());
+    let ran = desk.run(&["watch", "job", "--for", "2s", "--count", "1"]).expect(0);
+    assert!(ran.out.contains("unknown  0 of 3 nodes answered"), "{ran:?}");
+    let ran = desk.run(&["watch", "job", "--for", "2s", "--count", "1", "--json"]).expect(0);
+    assert_eq!(ran.object()["state"], "unknown");
+}
+
+#[test]
+fn force_release_wants_the_fence_a_reason_and_a_yes() {
+    for desk in Desk::each() {
+        let old = desk.acquire("job");
+        let seen = desk.fence("job").to_string();
+        desk.run(&["release", &old]).expect(0);
+        let token = desk.acquire("job");
+        let force = |fence: &str, more: &[&str]| {
+            let words = ["force-release", "job", "--fence", fence, "--reason", "db1 is dead"];
+            desk.run(&[&words[..], more].concat())
+        };
+        force(&seen, &["--yes"]).fails(77, &["somebody else acquired it since"]);
+        desk.run(&["extend", &token]).expect(0);
+
+        let fence = desk.fence("job").to_string();
+        force(&fence, &[]).fails(64, &["left alone", "--yes"]);
+        let none = ["force-release", "job", "--fence", &fence, "--yes"];
+        desk.run(&none).fails(64, &["--reason"]);
+        force("x", &["--yes"]).fails(64, &["`x` is not a fence"]);
+        desk.run(&["extend", &token]).expect(0);
+
+        let done = force(&fence, &["--yes", "--json"]).expect(0);
+        let object = done.object();
+        assert_eq!(object["schema"], "leasehold/force-release/v1");
+        assert_eq!((&object["released"], &object["reason"]), (&true.into(), &"db1 is dead".into()));
+        assert!(done.err.contains("db1 is dead"), "{done:?}");
+        assert!(done.err.contains("this does not stop the holder"), "{done:?}");
+        desk.run(&["extend", &token]).fails(79, &["is lost"]);
+        let nothing = force(&fence, &["--yes"]).expect(0);
+        assert!(nothing.err.contains("was not held"), "{nothing:?}");
+        desk.acquire("job");
+    }
+}
+
+#[test]
+fn the_reason_of_a_forced_release_is_traced() {
+    let desk = Desk::sqlite();
+    desk.acquire("job");
+    let fence = desk.fence("job").to_string();
+    let words = ["-v", "force-release", "job", "--fence", &fence, "--reason", "dead", "--yes"];
+    let ran: Ran = desk.run(&words).expect(0);
+    assert!(ran.err.contains("force-released") && ran.err.contains("reason=dead"), "{ran:?}");
+}

@@ -1,0 +1,73 @@
+//! `init` and `nodes`: a cluster's first minute, and its bad days.
+
+use crate::harness::{Desk, Ran, new_servers};
+
+fn states(ran: &Ran) -> Vec<String> {
+    ran.objects().iter().map(|node| node["state"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn new_nodes_vote_on_the_word_of_a_person_only() {
+    let Some(servers) = new_servers(5) else { return };
+    let desk = Desk::of(servers);
+    let nodes = desk.run(&["nodes", "--json"]).expect(69);
+    assert_eq!(states(&nodes), ["quarantined"; 5]);
+    assert!(nodes.objects()[0]["votes_in_ms"].as_u64().unwrap() > 1000, "{nodes:?}");
+    let refused = desk.run(&["acquire", "job", "--ttl", "5s", "-n"]);
+    refused.fails(69, &["0 of 5 nodes answered", "hint: if these nodes are new", "leasehold init"]);
+
+    let init = desk.run(&["init", "--json"]).expect(0).object();
+    assert_eq!((&init["schema"], &init["quorum"]), (&"leasehold/init/v1".into(), &3.into()));
+    assert_eq!(init["nodes"].as_array().unwrap().len(), 5);
+    let again = desk.run(&["init"]).expect(0);
+    assert!(again.out.contains("5 node(s) vote, 3 needed"), "{again:?}");
+    desk.acquire("job");
+
+    let nodes = desk.run(&["nodes", "--json"]).expect(0);
+    assert_eq!(states(&nodes), ["up"; 5]);
+    let node = &nodes.objects()[0];
+    assert_eq!(node["schema"], "leasehold/node/v1");
+    assert!(node["version"].as_str().unwrap().starts_with("redis "), "{node}");
+    assert!(node["round_trip_us"].is_u64() && node["clock_offset_us"].is_i64(), "{node}");
+    assert!(node["record"].as_str().unwrap().contains("state=admitted"), "{node}");
+    assert_eq!(node["durable"], false);
+    let text = desk.run(&["nodes"]).expect(0);
+    assert!(text.out.starts_with("node") && text.out.contains("  up"), "{text:?}");
+    assert!(text.err.contains("5 of 5 nodes vote, 3 needed"), "{text:?}");
+}
+
+#[test]
+fn init_changes_nothing_unless_every_node_is_there_and_new() {
+    let Some(servers) = new_servers(3) else { return };
+    let desk = Desk::of(servers);
+    desk.servers[1].kill();
+    desk.run(&["init"]).fails(69, &["does not answer", "all nodes must be up"]);
+    desk.servers[1].restart();
+    desk.run(&["init"]).expect(0);
+    desk.servers[1].restart_empty();
+    desk.run(&["init"]).fails(77, &["does not know it", "quarantine"]);
+
+    // The same nodes in another list.
+    let some: Vec<_> = desk.servers[..2].iter().map(|server| server.addr()).collect();
+    let other = Desk::with(format!("redis://{}", some.join(",")));
+    other.run(&["init"]).fails(77, &["belongs to cluster"]);
+    other.run(&["acquire", "x", "--ttl", "5s", "-n"]).fails(77, &["belongs to"]);
+    let nodes = other.run(&["nodes", "--json"]).expect(69);
+    assert_eq!(states(&nodes)[0], "refused", "{nodes:?}");
+}
+
+#[test]
+fn a_dead_node_is_seen_and_a_file_is_a_node_too() {
+    let Some(desk) = Desk::redis(3) else { return };
+    desk.servers[0].kill();
+    let nodes = desk.run(&["nodes", "--json"]).expect(0);
+    assert_eq!(states(&nodes), ["down", "up", "up"]);
+    desk.servers[1].kill();
+    let nodes = desk.run(&["nodes"]).expect(69);
+    assert!(nodes.out.contains("connection refused"), "{nodes:?}");
+
+    let file = Desk::sqlite();
+    let nodes = file.run(&["nodes", "--json"]).expect(0);
+    assert!(nodes.objects()[0]["node"].as_str().unwrap().starts_with("sqlite:"), "{nodes:?}");
+    file.run(&["init"]).expect(0);
+}
