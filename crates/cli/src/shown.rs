@@ -95,7 +95,7 @@ impl<'a> Shown<'a> {
         };
         json!({
             "schema": "leasehold/lock/v1",
-            "lock": self.status.name.as_str(),
+            "name": self.status.name.as_str(),
             "state": self.state().word(),
             "holder": self.owner(),
             "since": self.since().map(time),

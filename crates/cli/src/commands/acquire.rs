@@ -12,6 +12,9 @@ use crate::duration::{self, millis, short};
 use crate::exit::{Exit, Failure};
 use crate::settings::Source;
 
+/// The longest label that a holder may have.
+const LABEL_BYTES_MAX: usize = 200;
+
 /// Take a lock and print a lease token, for scripts
 #[derive(Debug, clap::Args)]
 #[command(
@@ -92,23 +95,23 @@ async fn ask(locks: &Locks, args: &Args, context: &Context) -> Result<Guard, Fai
     })
 }
 
-/// The reason stands beside the holder: the only words about a lease that every backend keeps.
+/// The reason stands beside the holder: the only words about a lease that every backend keeps. They
+/// keep printable ASCII, and not much of it.
 fn label(args: &Args, context: &Context) -> Option<String> {
     let holder = args.holder.clone().or_else(|| context.settings.holder.value.clone());
-    match &args.reason {
-        Some(reason) => {
-            let holder = holder.unwrap_or_else(leasehold::default_holder);
-            Some(format!("{holder} ({reason})"))
-        }
-        None => holder,
-    }
+    let Some(reason) = &args.reason else {
+        return holder;
+    };
+    let label = format!("{} ({reason})", holder.unwrap_or_else(leasehold::default_holder));
+    let printable = |c: char| if (' '..='~').contains(&c) { c } else { '?' };
+    Some(label.chars().map(printable).take(LABEL_BYTES_MAX).collect())
 }
 
 /// `leasehold/lease/v1`.
 pub(crate) fn lease(token: &LeaseToken, validity: Duration) -> Value {
     json!({
         "schema": "leasehold/lease/v1",
-        "lock": token.name.as_str(),
+        "name": token.name.as_str(),
         "token": token.to_string(),
         "fence": token.fence.get(),
         "holder": token.holder.label(),

@@ -31,7 +31,14 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
     let mut token = args.token.clone();
     token.ttl = args.ttl.unwrap_or(token.ttl);
     let locks = context.open().await?;
-    let left = locks.extend(&token).await?;
+    let left = match locks.extend(&token).await {
+        Ok(left) => left,
+        Err(error) => {
+            // What nodes took back by mistake is on its way to be free again.
+            locks.settle().await;
+            return Err(error.into());
+        }
+    };
     if context.output.json {
         context.output.object(&lease(&token, left))?;
     } else {

@@ -60,7 +60,7 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
     if output.json {
         output.object(&json!({
             "schema": "leasehold/force-release/v1",
-            "lock": name,
+            "name": name,
             "fence": fence.get(),
             "reason": args.reason,
             "released": released,

@@ -11,7 +11,7 @@ use crate::shown::Shown;
 #[derive(Debug, clap::Args)]
 #[command(
     visible_alias = "ls",
-    after_help = "Example:\n  leasehold list\n  leasehold list invoice/ --json | jq -r .lock\n\n\
+    after_help = "Example:\n  leasehold list\n  leasehold list invoice/ --json | jq -r .name\n\n\
                   Exit codes: 0 answered; 69 no quorum or backend; 77 refused."
 )]
 pub(crate) struct Args {

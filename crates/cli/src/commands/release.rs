@@ -24,7 +24,10 @@ pub(crate) struct Args {
 
 pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure> {
     let token = &args.token;
-    let outcome = context.open().await?.release(token).await;
+    let locks = context.open().await?;
+    let outcome = locks.release(token).await;
+    // A quorum is enough to know; the others are to be told before we end, too.
+    locks.settle().await;
     let name = &token.name;
     let (word, by) = match &outcome {
         ReleaseOutcome::Released => ("released", None),
@@ -35,7 +38,7 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
     if context.output.json {
         context.output.object(&json!({
             "schema": "leasehold/release/v1",
-            "lock": name.as_str(),
+            "name": name.as_str(),
             "fence": token.fence.get(),
             "outcome": word,
             "taken_over_by": by,

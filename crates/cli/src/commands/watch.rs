@@ -121,7 +121,7 @@ fn change(now: SystemTime, name: &str, what: &What, value: Value) -> String {
     let value = json!({
         "schema": "leasehold/change/v1",
         "at": time(now),
-        "lock": name,
+        "name": name,
         "state": state,
         "status": status,
         "error": error,

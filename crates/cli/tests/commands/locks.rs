@@ -18,7 +18,7 @@ fn status_tells_who_since_when_how_long_and_what_each_node_says() {
         let held = desk.run(&["status", "job", "--json"]).expect(0).object();
         let count = if desk.servers.is_empty() { 1 } else { 5 };
         assert_eq!(held["schema"], "leasehold/lock/v1");
-        assert_eq!((&held["lock"], &held["state"]), (&"job".into(), &"held".into()));
+        assert_eq!((&held["name"], &held["state"]), (&"job".into(), &"held".into()));
         assert!(held["holder"].as_str().unwrap().starts_with("ana@"), "{held}");
         assert_eq!((&held["votes"], &held["quorum"]), (&count.into(), &(count / 2 + 1).into()));
         assert_eq!(held["waiters"], Value::Null);
@@ -70,7 +70,7 @@ fn list_shows_what_is_held_under_a_prefix() {
         }
         let names = |arguments: &[&str]| -> Vec<String> {
             let objects = desk.run(arguments).expect(0).objects();
-            objects.iter().map(|o| o["lock"].as_str().unwrap().to_owned()).collect()
+            objects.iter().map(|o| o["name"].as_str().unwrap().to_owned()).collect()
         };
         assert_eq!(names(&["list", "--json"]), ["invoice/1", "invoice/2", "other"]);
         assert_eq!(names(&["ls", "invoice/", "--json"]), ["invoice/1", "invoice/2"]);
@@ -98,7 +98,7 @@ fn watch_tells_each_change_once() {
         assert_eq!(next()["state"], "free");
         let token = desk.acquire("job");
         let held = next();
-        assert_eq!((&held["state"], &held["lock"]), (&"held".into(), &"job".into()));
+        assert_eq!((&held["state"], &held["name"]), (&"held".into(), &"job".into()));
         desk.run(&["extend", &token]).expect(0);
         desk.run(&["release", &token]).expect(0);
         let freed = next();

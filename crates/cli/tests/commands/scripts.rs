@@ -22,7 +22,7 @@ fn a_lease_goes_from_process_to_process_until_it_is_released() {
         let lease = desk.run(&["acquire", "job", "--ttl", "5s", "--json"]).expect(0).object();
         assert_eq!(lease["schema"], "leasehold/lease/v1");
         assert!(lease["fence"].as_u64().unwrap() > first, "{lease}");
-        assert_eq!((&lease["lock"], &lease["ttl_ms"]), (&"job".into(), &5000.into()));
+        assert_eq!((&lease["name"], &lease["ttl_ms"]), (&"job".into(), &5000.into()));
         let validity = lease["validity_ms"].as_u64().unwrap();
         assert!((1000..=4950).contains(&validity), "the drift is taken off: {lease}");
         let released =
@@ -114,5 +114,28 @@ fn what_is_no_token_is_refused() {
     for command in ["extend", "release"] {
         desk.run(&[command, "lease1:nonsense"]).fails(64, &["not one that `acquire` prints"]);
         desk.run(&[command]).fails(64, &["required"]);
+    }
+}
+
+#[test]
+fn nothing_is_left_on_any_node_when_a_command_ends() {
+    let Some(desk) = Desk::redis(5) else { return };
+    let held = || desk.servers.iter().filter(|server| server.exists("leasehold:lock:job")).count();
+    for _ in 0..10 {
+        let token = desk.acquire("job");
+        assert_eq!(held(), 5);
+        desk.run(&["release", &token]).expect(0);
+        assert_eq!(held(), 0, "released everywhere, not only by a quorum");
+        // A lapsed lease is taken back by the nodes for a moment.
+        desk.run(&["extend", &token]).fails(79, &["is lost"]);
+        assert_eq!(held(), 0, "given back everywhere");
+    }
+    for server in &desk.servers[..3] {
+        server.command(&["SET", "leasehold:lock:job", "another", "PX", "60000"]).unwrap();
+    }
+    for _ in 0..10 {
+        let ran = desk.run(&["acquire", "job", "--ttl", "20s", "-n"]);
+        ran.fails(75, &["held by another library's lock `another`"]);
+        assert_eq!(held(), 3, "what two nodes granted is given back");
     }
 }
