@@ -2,12 +2,14 @@
 //! except `run` and `hold`, as text and as JSON, with every exit code.
 
 mod doctor;
+mod documented;
 mod faults;
 mod generated;
 mod harness;
 mod locks;
 mod members;
 mod plan;
+mod screen;
 mod scripts;
 mod secrets;
 mod settings;

@@ -1,5 +1,5 @@
-//! What `doctor` makes of what it learned. No I/O: each check is a function from the nodes' own
-//! words to findings.
+//! What `doctor` makes of what it learned of each node. No I/O: each check is a function from the
+//! node's own words to findings.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use leasehold::{Drift, NodeHealth, NodeReports, NodeState};
 
+use super::finding::{Finding, Level};
+use super::members::{membership, ttl};
 use crate::commands::nodes::offset;
 use crate::duration::short;
 use crate::exit::is_denial;
@@ -23,57 +25,6 @@ pub(super) struct Patient {
     pub(super) nodes: Vec<NodeHealth>,
     pub(super) rehearsal: Vec<(&'static str, NodeReports)>,
     pub(super) hosts: BTreeMap<String, Vec<IpAddr>>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Level {
-    Ok,
-    Warning,
-    Error,
-}
-
-impl Level {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        }
-    }
-}
-
-/// One thing to know.
-#[derive(Debug)]
-pub(super) struct Finding {
-    pub(super) level: Level,
-    pub(super) check: &'static str,
-    pub(super) node: Option<String>,
-    pub(super) found: String,
-    pub(super) endangers: Option<String>,
-    pub(super) fix: Option<String>,
-}
-
-impl Finding {
-    fn ok(check: &'static str, node: &NodeHealth, found: impl Into<String>) -> Self {
-        let node = Some(node.node.to_string());
-        Self { level: Level::Ok, check, node, found: found.into(), endangers: None, fix: None }
-    }
-
-    fn bad(
-        level: Level,
-        check: &'static str,
-        found: impl Into<String>,
-        endangers: impl Into<String>,
-        fix: impl Into<String>,
-    ) -> Self {
-        let (endangers, fix) = (Some(endangers.into()), Some(fix.into()));
-        Self { level, check, node: None, found: found.into(), endangers, fix }
-    }
-
-    fn at(mut self, node: &NodeHealth) -> Self {
-        self.node = Some(node.node.to_string());
-        self
-    }
 }
 
 /// How far wall clocks may be apart; what the library tolerates by default.
@@ -304,94 +255,8 @@ fn identity(node: &NodeHealth) -> Option<Finding> {
     (node.state == NodeState::Up).then(|| Finding::ok("identity", node, found))
 }
 
-/// What the list of nodes itself tells.
-fn membership(patient: &Patient) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let count = patient.nodes.len();
-    let survived = count - patient.quorum;
-    if count == 1 && !patient.nodes.iter().all(is_file) {
-        findings.push(Finding::bad(
-            Level::Warning,
-            "nodes",
-            "one node survives no failure",
-            "no lock can be had while it is down",
-            "leasehold plan --nodes 3",
-        ));
-    } else if count.is_multiple_of(2) {
-        findings.push(Finding::bad(
-            Level::Warning,
-            "nodes",
-            format!("{count} nodes survive {survived} failure(s), as {} do", count - 1),
-            "the last node costs, and adds nothing but one more that can fail",
-            format!("leasehold plan --nodes {}", count + 1),
-        ));
-    } else {
-        findings.push(Finding {
-            level: Level::Ok,
-            check: "nodes",
-            node: None,
-            found: format!("{count} node(s), {} needed, {survived} may fail", patient.quorum),
-            endangers: None,
-            fix: None,
-        });
-    }
-    findings.extend(shared(patient));
-    findings
-}
-
-/// Nodes that fail together: one host, or even one server, under several names.
-fn shared(patient: &Patient) -> Vec<Finding> {
-    let mut by_server: BTreeMap<&str, Vec<&NodeHealth>> = BTreeMap::new();
-    let mut by_host: BTreeMap<String, Vec<&NodeHealth>> = BTreeMap::new();
-    for node in &patient.nodes {
-        if let Some(run) = node.record.as_deref().and_then(|record| field(record, "run")) {
-            by_server.entry(run).or_default().push(node);
-        }
-        if let Some((host, _)) = address(node.node.as_str()) {
-            let ip = patient.hosts.get(host).and_then(|ips| ips.first());
-            let host = ip.map_or_else(|| host.to_owned(), IpAddr::to_string);
-            by_host.entry(host).or_default().push(node);
-        }
-    }
-    let names = |nodes: &[&NodeHealth]| {
-        nodes.iter().map(|node| node.node.to_string()).collect::<Vec<_>>().join(", ")
-    };
-    let mut findings = Vec::new();
-    for nodes in by_server.values().filter(|nodes| nodes.len() > 1) {
-        findings.push(Finding::bad(
-            Level::Error,
-            "same server",
-            format!("{} are one server process", names(nodes)),
-            "one restart forgets several votes at once: two holders",
-            "list independent servers only",
-        ));
-    }
-    for (host, nodes) in by_host.iter().filter(|(_, nodes)| nodes.len() > 1) {
-        let lost = if nodes.len() >= patient.quorum { "a quorum is" } else { "several votes are" };
-        findings.push(Finding::bad(
-            Level::Warning,
-            "same host",
-            format!("{} are all on {host}", names(nodes)),
-            format!("when that machine fails, {lost} gone at once"),
-            "put each node on a machine of its own",
-        ));
-    }
-    findings
-}
-
-fn ttl(patient: &Patient) -> Option<Finding> {
-    let max = patient.max_ttl.filter(|max| patient.ttl > *max)?;
-    Some(Finding::bad(
-        Level::Error,
-        "ttl",
-        format!("a ttl of {} is above the cluster's max_ttl, {}", short(patient.ttl), short(max)),
-        "no lock can be had with it",
-        format!("use --ttl {} or less", short(max)),
-    ))
-}
-
 /// A value of an identity record.
-fn field<'a>(record: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn field<'a>(record: &'a str, name: &str) -> Option<&'a str> {
     record.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
@@ -403,7 +268,7 @@ pub(super) fn address(node: &str) -> Option<(&str, u16)> {
 }
 
 /// Holders of its locks are on the same machine, and fail with it.
-fn is_file(node: &NodeHealth) -> bool {
+pub(super) fn is_file(node: &NodeHealth) -> bool {
     ["sqlite:", "memory:"].iter().any(|scheme| node.node.as_str().starts_with(scheme))
 }
 

@@ -1,22 +1,24 @@
 //! `leasehold doctor`: everything that can be found out about the nodes before it hurts, each
 //! finding with what it endangers and the command that fixes it.
 //!
-//! This file asks and prints; `checks` judges what was learned.
+//! This file asks and prints; `checks` and `members` judge what was learned.
 
 mod checks;
+mod finding;
+mod members;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use leasehold::{Locks, NodeHealth};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{Exit, Failure};
-use crate::output::{Output, Tone};
-use checks::{Finding, Level, Patient};
+use checks::Patient;
+use finding::Level;
 
 /// A lock of our own to try everything on. Always the same: each name leaves a fence behind.
 const SCRATCH: &str = "leasehold/doctor";
@@ -104,38 +106,4 @@ async fn resolve(nodes: &[NodeHealth]) -> BTreeMap<String, Vec<IpAddr>> {
         hosts.insert(host.to_owned(), ips.unwrap_or_default());
     }
     hosts
-}
-
-impl Finding {
-    /// `leasehold/finding/v1`.
-    fn json(&self) -> Value {
-        json!({
-            "schema": "leasehold/finding/v1",
-            "level": self.level.word(),
-            "check": self.check,
-            "node": self.node,
-            "found": self.found,
-            "endangers": self.endangers,
-            "fix": self.fix,
-        })
-    }
-
-    fn text(&self, output: Output) -> String {
-        let tone = match self.level {
-            Level::Ok => Tone::Good,
-            Level::Warning => Tone::Warning,
-            Level::Error => Tone::Bad,
-        };
-        let node = self.node.as_ref().map_or(String::new(), |node| format!("{node}: "));
-        let level = output.paint(tone, &format!("{:<7}", self.level.word()));
-        // The nodes' own words: nothing in them may move the cursor.
-        let found = output.paint(Tone::Plain, &format!("{node}{}", self.found));
-        let mut text = format!("{level}  {:<11}  {found}", self.check);
-        for (name, line) in [("endangers", &self.endangers), ("fix", &self.fix)] {
-            if let Some(line) = line {
-                text.push_str(&format!("\n{:22}{name}: {line}", ""));
-            }
-        }
-        text
-    }
 }
