@@ -3,7 +3,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::run;
+use crate::commands::{hold, run};
 
 /// Distributed locks for people who cannot afford two holders
 #[derive(Debug, Parser)]
@@ -26,4 +26,5 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(run::Args),
+    Hold(hold::Args),
 }

@@ -1,3 +1,4 @@
 //! The commands, one file each.
 
+pub(crate) mod hold;
 pub(crate) mod run;
