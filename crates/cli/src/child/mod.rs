@@ -20,13 +20,14 @@ mod terminal;
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tokio::io::unix::AsyncFd;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
 
 use message::{News, Order};
 pub(crate) use supervisor::supervise;
@@ -55,7 +56,7 @@ pub(crate) struct Manner {
 /// The supervisor's end of the guardian.
 #[derive(Debug)]
 pub(crate) struct Guardian {
-    socket: AsyncFd<OwnedFd>,
+    socket: UnixStream,
 }
 
 impl Guardian {
@@ -83,23 +84,26 @@ impl Guardian {
             .stdin(Stdio::from(theirs))
             .process_group(0)
             .spawn()?;
-        Ok(Self { socket: AsyncFd::new(ours)? })
+        let ours = std::os::unix::net::UnixStream::from(ours);
+        ours.set_nonblocking(true)?;
+        Ok(Self { socket: UnixStream::from_std(ours)? })
     }
 
     fn send(&self, order: &Order) -> io::Result<()> {
         let input = io::stdin();
         let file = matches!(order, Order::Start { .. }).then_some(input.as_fd());
-        socket::send(self.socket.get_ref().as_fd(), &order.to_bytes(), file)
+        socket::send(self.socket.as_fd(), &order.to_bytes(), file)
     }
 
     /// What the guardian says next; `None` if it is dead.
     async fn news(&self) -> Option<News> {
         loop {
-            let mut ready = self.socket.readable().await.ok()?;
-            match ready.try_io(|socket| socket::receive(socket.get_ref().as_fd())) {
-                Ok(Ok(Some((bytes, _)))) => return News::from_bytes(&bytes),
-                Ok(Ok(None) | Err(_)) => return None,
-                Err(_would_block) => {}
+            self.socket.readable().await.ok()?;
+            let receive = || socket::receive(self.socket.as_fd());
+            match self.socket.try_io(Interest::READABLE, receive) {
+                Ok(Some((bytes, _))) => return News::from_bytes(&bytes),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(None) | Err(_) => return None,
             }
         }
     }
