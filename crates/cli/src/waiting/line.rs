@@ -13,7 +13,7 @@ const REDRAW_EVERY: Duration = Duration::from_millis(250);
 /// A lock that is had at once needs no line: it would only flicker.
 const PATIENCE: Duration = Duration::from_millis(150);
 
-/// Narrower terminals than this are taken for broken ones.
+/// A terminal that says it is narrower than this is not believed.
 const COLUMNS_MIN: usize = 20;
 
 pub(super) fn can_be_shown() -> bool {
@@ -115,8 +115,9 @@ const ERASE: &str = "\r\x1b[K";
 
 impl Line {
     fn draw(&self, text: &str) {
-        let size = rustix::termios::tcgetwinsize(stderr());
-        let columns = size.map_or(80, |size| usize::from(size.ws_col)).max(COLUMNS_MIN);
+        let size = rustix::termios::tcgetwinsize(stderr()).map(|size| usize::from(size.ws_col));
+        // A terminal that does not know its size says 0.
+        let columns = size.ok().filter(|columns| *columns >= COLUMNS_MIN).unwrap_or(80);
         let printable = text.chars().map(|c| if c.is_control() { '?' } else { c });
         // One less: some terminals begin a new line with the last column.
         let shown: String = printable.take(columns - 1).collect();
