@@ -13,6 +13,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold_testkit::{Need, skip};
@@ -27,9 +28,11 @@ fn stamping_command() {
     let Some(file) = std::env::var_os(STAMPS) else { return };
     let fence = std::env::var("LEASEHOLD_FENCE").unwrap();
     let mut file = OpenOptions::new().append(true).open(file).unwrap();
-    let life = Duration::from_millis(boot_nanos() / 1000 % 400);
-    let start = Instant::now();
+    // Up to several leases long, so that many are cut short.
+    let life = Duration::from_millis(boot_nanos() / 1000 % 1200);
     // Deaf to requests: a life ends by itself or by SIGKILL.
+    signal_hook::flag::register(Signal::TERM.as_raw(), Arc::default()).unwrap();
+    let start = Instant::now();
     while start.elapsed() < life {
         file.write_all(format!("{fence} {}\n", boot_nanos()).as_bytes()).unwrap();
     }
@@ -51,7 +54,7 @@ impl Dice {
 
 fn seconds() -> u64 {
     std::env::var("LEASEHOLD_TEST_OVERLAP_SECONDS")
-        .map_or(8, |text| text.parse().expect("a number"))
+        .map_or(9, |text| text.parse().expect("a number"))
 }
 
 fn compete(backend: Option<&str>, ttl: &str, chains: usize) {

@@ -119,22 +119,22 @@ fn waiting_shows_who_has_the_lock_and_leaves_no_trace() {
     let mut holder = place.start(&["hold", "--holder", "ana", "--reason", "lunch", "job"]);
     holder.line();
     let mut session = Session::open(&place, "leasehold run job -- echo mine");
-    session.sees("waiting for `job` for 0.");
-    session.sees("held by ana (lunch) for ");
-    session.sees("left of its lease");
-    session.sees("waiting for `job` for 1.");
+    session.sees("waiting 0.");
+    session.sees(" for `job`: held for 0.");
+    session.sees("s of its lease left, by ana (lunch)");
+    session.sees("waiting 1.");
     holder.close_input();
     session.sees("mine");
     assert_eq!(session.end(), 0);
     let screen = session.screen();
     assert!(screen.contains("\r\x1b[Kmine"), "erased: {screen:?}");
-    assert!(!screen.contains("lease\r\n"), "one line only: {screen:?}");
+    assert!(!screen.contains("(lunch)\r\n"), "one line only: {screen:?}");
 
     // And without a terminal, or when told to be quiet, nothing.
     let mut holder = place.start(&["hold", "job"]);
     holder.line();
     let output = place.run(&["run", "-w", "400ms", "job", "--", "true"]);
-    assert!(!support::stderr(&output).contains("waiting for"), "{output:?}");
+    assert!(!support::stderr(&output).contains("waiting"), "{output:?}");
     let mut session = Session::open(&place, "leasehold run -q -w 400ms job -- true");
     assert_eq!(session.end(), 75);
     assert_eq!(session.screen(), "");
@@ -146,7 +146,7 @@ fn ctrl_c_while_waiting_ends_the_waiting() {
     let mut holder = place.start(&["hold", "job"]);
     holder.line();
     let mut session = Session::open(&place, "leasehold run job -- echo mi''ne");
-    session.sees("waiting for");
+    session.sees("waiting 0.");
     session.press(CTRL_C);
     assert_eq!(session.end(), 130);
     holder.close_input();

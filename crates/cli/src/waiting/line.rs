@@ -59,7 +59,7 @@ impl Refusal {
         let (who, since, left) = match error {
             AcquireError::Held { owner, expires_in, nodes, .. } => {
                 let who = owner.as_ref().map_or_else(|| "another".to_owned(), ToString::to_string);
-                (format!("held by {who}"), acquired_at(nodes), *expires_in)
+                (format!("by {who}"), acquired_at(nodes), *expires_in)
             }
             AcquireError::NoQuorum { nodes, .. } => {
                 (format!("only {} of {} nodes answer", nodes.answered(), nodes.0.len()), None, None)
@@ -80,21 +80,20 @@ fn acquired_at(nodes: &NodeReports) -> Option<u64> {
     replies.filter_map(fence).max()
 }
 
+/// What may be long comes last, where a narrow terminal cuts it off.
 fn text(name: &str, refusal: Option<&Refusal>, waited: Duration) -> String {
-    let waited = short(waited);
-    let Some(Refusal { who, since, left, at }) = refusal else {
-        return format!("waiting for `{name}` for {waited}");
-    };
-    let mut text = format!("waiting for `{name}` for {waited}: {who}");
+    let mut text = format!("waiting {} for `{name}`", short(waited));
+    let Some(Refusal { who, since, left, at }) = refusal else { return text };
+    text.push_str(": ");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     if let Some(held) = since.and_then(|since| now.checked_sub(Duration::from_micros(since))) {
-        text.push_str(&format!(" for {}", short(held)));
+        text.push_str(&format!("held for {}, ", short(held)));
     }
     if let Some(left) = left {
         let left = left.saturating_sub(at.elapsed());
-        text.push_str(&format!(", {} left of its lease", short(left)));
+        text.push_str(&format!("{} of its lease left, ", short(left)));
     }
-    text
+    text + who
 }
 
 /// `4.2s`, `3m 07s`, `2h 05m`.
@@ -139,17 +138,15 @@ mod tests {
     fn the_line_says_who_how_long_and_what_is_left() {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
         let refusal = Refusal {
-            who: "held by ana@db1:7".into(),
+            who: "by ana@db1:7".into(),
             since: Some(now - 65_000_000),
             left: Some(Duration::from_secs(3600)),
             at: Instant::now(),
         };
         let line = text("l", Some(&refusal), Duration::from_millis(1500));
-        assert!(
-            line.starts_with("waiting for `l` for 1.5s: held by ana@db1:7 for 1m 05s,"),
-            "{line}"
-        );
-        assert!(line.ends_with("59m 59s left of its lease"), "{line}");
-        assert_eq!(text("l", None, Duration::from_secs(7500)), "waiting for `l` for 2h 05m");
+        let wanted =
+            "waiting 1.5s for `l`: held for 1m 05s, 59m 59s of its lease left, by ana@db1:7";
+        assert_eq!(line, wanted);
+        assert_eq!(text("l", None, Duration::from_secs(7500)), "waiting 2h 05m for `l`");
     }
 }
