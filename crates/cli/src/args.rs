@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    acquire, completions, config, doctor, extend, force_release, init, list, man, names, nodes,
-    plan, release, run, status, watch,
+    acquire, completions, config, doctor, extend, force_release, hold, init, list, man, names,
+    nodes, plan, release, run, status, watch,
 };
 use crate::output::ColorChoice;
 
@@ -62,6 +62,7 @@ pub(crate) struct Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(run::Args),
+    Hold(hold::Args),
     Acquire(acquire::Args),
     Extend(extend::Args),
     Release(release::Args),

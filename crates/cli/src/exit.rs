@@ -52,6 +52,16 @@ pub(crate) enum Failure {
     Busy(String),
     #[error("{0}; the command was stopped")]
     Lost(#[from] Loss),
+    #[error("{0}")]
+    LostHold(Loss),
+    #[error("cannot listen for signals: {0}")]
+    Signals(std::io::Error),
+    #[error("{0}; the command went on without it")]
+    LostAndWentOn(Loss),
+    #[error("lock `{0}`: the lease could not be kept; the command was stopped before it ran out")]
+    NotKept(String),
+    #[error("lock `{name}`: held for max-hold, {limit:?}; the command was stopped")]
+    HeldTooLong { name: String, limit: std::time::Duration },
     #[error("cannot start `{command}`: {error}")]
     Start { command: String, error: std::io::Error },
     #[error("{0}")]
@@ -76,6 +86,20 @@ pub(crate) enum Failure {
     Write { path: PathBuf, error: std::io::Error },
     #[error("{what}: {error}")]
     System { what: String, error: std::io::Error },
+    /// As `Start`, where it is not known what was to be started.
+    #[error("cannot start the command: {0}")]
+    CannotRun(std::io::Error),
+    #[error(
+        "cannot start the guardian: {0}\nhint: it is this program again, started from /proc/self/exe"
+    )]
+    Guardian(std::io::Error),
+    #[error(
+        "lock `{0}`: the guardian process was killed, so the command was ended, too\n\
+         hint: to end a command early, send a signal to leasehold itself"
+    )]
+    GuardianDied(String),
+    #[error("lock `{name}`: no longer waited for, after signal {signal}")]
+    Interrupted { name: String, signal: u8 },
 }
 
 impl From<&Failure> for Exit {
@@ -88,8 +112,16 @@ impl From<&Failure> for Exit {
             Failure::Acquire(AcquireError::NoQuorum { nodes, .. }) => missing(nodes),
             Failure::Acquire(_) => Self::Unavailable,
             Failure::Busy(_) => Self::Busy,
-            Failure::Lost(_) => Self::Lost,
-            Failure::Start { error, .. } => match error.kind() {
+            Failure::Lost(_)
+            | Failure::LostHold(_)
+            | Failure::LostAndWentOn(_)
+            | Failure::NotKept(_)
+            | Failure::HeldTooLong { .. } => Self::Lost,
+            Failure::Guardian(_) | Failure::Signals(_) => Self::Unavailable,
+            // The command was ended by SIGKILL.
+            Failure::GuardianDied(_) => Self::Child(128 + 9),
+            Failure::Interrupted { signal, .. } => Self::Child(128 + signal),
+            Failure::Start { error, .. } | Failure::CannotRun(error) => match error.kind() {
                 std::io::ErrorKind::NotFound => Self::NotFound,
                 _ => Self::NotExecutable,
             },

@@ -1,6 +1,7 @@
 //! The binary `leasehold`: parse, one call, exit.
 
 mod args;
+mod child;
 mod commands;
 mod context;
 mod duration;
@@ -9,6 +10,7 @@ mod logging;
 mod output;
 mod settings;
 mod shown;
+mod waiting;
 
 use std::process::ExitCode;
 
@@ -18,6 +20,11 @@ use context::Context;
 use exit::{Exit, Failure};
 
 fn main() -> ExitCode {
+    // Before anything else: the guardian is started with each `run`, and has to be quick.
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == child::guardian::COMMAND) {
+        return child::guardian::main(arguments);
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
@@ -49,6 +56,7 @@ fn run(args: &Args) -> Result<Exit, Failure> {
 async fn dispatch(command: &Command, context: &Context) -> Result<Exit, Failure> {
     match command {
         Command::Run(args) => commands::run::exec(args, context).await,
+        Command::Hold(args) => commands::hold::exec(args, context).await,
         Command::Acquire(args) => commands::acquire::exec(args, context).await,
         Command::Extend(args) => commands::extend::exec(args, context).await,
         Command::Release(args) => commands::release::exec(args, context).await,

@@ -31,7 +31,8 @@ pub(crate) enum Tone {
 pub(crate) struct Output {
     /// Data as JSON, one object per line.
     pub(crate) json: bool,
-    quiet: bool,
+    /// Nothing but data and errors.
+    pub(crate) quiet: bool,
     color: ColorChoice,
 }
 
@@ -131,6 +132,11 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "leasehold: {}", printable(text));
 }
 
+/// One object that is not data: what happened.
+pub(crate) fn event(value: &Value) {
+    let _ = writeln!(io::stderr().lock(), "{value}");
+}
+
 /// The last words of a program that failed.
 pub(crate) fn complain(json: bool, failure: &Failure, exit: Exit) {
     if exit == Exit::ClosedOutput {
@@ -141,7 +147,7 @@ pub(crate) fn complain(json: bool, failure: &Failure, exit: Exit) {
     if json {
         let code = exit.code();
         let value = json!({"schema": "leasehold/error/v1", "exit_code": code, "error": text});
-        let _ = writeln!(io::stderr().lock(), "{value}");
+        event(&value);
     } else {
         say(&text);
     }

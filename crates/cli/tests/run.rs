@@ -1,83 +1,212 @@
-//! The real binary, as a real process, on a SQLite file of its own.
+//! `leasehold run`: what goes in, what comes out, and with which code.
 
-use std::path::Path;
-use std::process::{Command, Output};
+mod support;
 
-fn leasehold(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    command.env("XDG_DATA_HOME", folder).env_remove("LEASEHOLD_BACKEND");
-    command
-}
+use std::fs;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
-fn run(folder: &Path, arguments: &[&str]) -> Output {
-    leasehold(folder).args(arguments).output().expect("leasehold runs")
-}
-
-fn code(output: &Output) -> i32 {
-    output.status.code().expect("it exits by itself")
-}
+use leasehold_testkit::eventually;
+use support::{Place, Running, SOON, code, is_alive, stderr};
 
 #[test]
 fn the_command_runs_with_its_fence_and_its_output_and_code_pass_through() {
-    let folder = tempfile::tempdir().unwrap();
+    let place = Place::new();
     let script = "echo \"$LEASEHOLD_NAME $LEASEHOLD_FENCE\"; exit 7";
-    let output = run(folder.path(), &["run", "hello", "--", "sh", "-c", script]);
+    let output = place.run(&["run", "hello", "--", "sh", "-c", script]);
     assert_eq!(code(&output), 7);
     let text = String::from_utf8(output.stdout).unwrap();
     let (name, fence) = text.trim().split_once(' ').unwrap();
     assert_eq!(name, "hello");
     assert!(fence.parse::<u64>().unwrap() > 1_000_000_000_000_000, "{fence}");
-    assert!(folder.path().join("leasehold/locks.db").exists(), "the default file");
+    assert!(place.file("leasehold/locks.db").exists(), "the default file");
 
-    let killed = run(folder.path(), &["run", "hello", "sh", "-c", "kill -9 $$"]);
+    let killed = place.run(&["run", "hello", "sh", "-c", "kill -9 $$"]);
     assert_eq!(code(&killed), 137);
+    assert!(place.is_free("hello"));
 }
 
 #[test]
 fn a_second_command_is_refused_while_the_first_runs() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut first = leasehold(folder.path())
-        .args(["run", "job", "--", "sh", "-c", "echo held; read x"])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    let stdout = first.stdout.take().unwrap();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
-    assert_eq!(line, "held\n");
+    let place = Place::new();
+    let mut first = place.start(&["run", "job", "--", "sh", "-c", "echo held; read x"]);
+    assert_eq!(first.line(), "held");
 
-    let busy = run(folder.path(), &["run", "-n", "job", "--", "true"]);
-    assert_eq!(code(&busy), 75);
-    let busy = run(folder.path(), &["run", "-w", "50ms", "job", "--", "true"]);
-    assert_eq!(code(&busy), 75);
-    assert!(String::from_utf8_lossy(&busy.stderr).contains("held by"), "{busy:?}");
-    assert_eq!(code(&run(folder.path(), &["run", "-n", "other", "--", "true"])), 0);
+    for refused in [&["-n"][..], &["-w", "50ms"], &["-w", "0"], &["-w", "0.05"]] {
+        let arguments = [&["run"], refused, &["job", "--", "true"]].concat();
+        let busy = place.run(&arguments);
+        assert_eq!(code(&busy), 75, "{refused:?}");
+        assert!(stderr(&busy).contains("held by"), "{busy:?}");
+        let busy =
+            place.run(&[&["run", "-q", "-E", "3"], refused, &["job", "--", "true"]].concat());
+        assert_eq!(code(&busy), 3, "{refused:?}");
+        assert_eq!(stderr(&busy), "", "quiet");
+    }
+    assert!(place.is_free("other"));
 
-    drop(first.stdin.take());
-    first.wait().unwrap();
-    assert_eq!(code(&run(folder.path(), &["run", "-n", "job", "--", "true"])), 0);
+    first.close_input();
+    first.end();
+    assert!(place.is_free("job"));
 }
 
 #[test]
 fn every_failure_has_its_code_and_its_sentence() {
-    let folder = tempfile::tempdir().unwrap();
+    let place = Place::new();
+    let below_a_file = format!("sqlite:{}/x/locks.db", env!("CARGO_BIN_EXE_leasehold"));
     for (arguments, expected, word) in [
-        (&["run", "l", "--", "/nonexistent"][..], 127, "cannot start"),
-        (&["run", "l", "--", "/etc/passwd"], 126, "cannot start"),
+        (&["run", "l", "--", "/nonexistent"][..], 127, "cannot start `/nonexistent`"),
+        (&["run", "l", "--", "/etc/passwd"], 126, "cannot start `/etc/passwd`"),
         (&["run", "l"], 64, "required"),
+        (&["run", "l", "-c", "true", "--", "true"], 64, "cannot be used"),
         (&["fly"], 64, "unrecognized"),
         (&["run", "", "--", "true"], 64, "empty"),
         (&["run", "--ttl", "1ms", "l", "--", "true"], 64, "at least 100ms"),
+        (&["run", "--ttl", "1s", "--grace", "600ms", "l", "--", "true"], 64, "longer --ttl"),
+        (&["run", "-w", "soon", "l", "--", "true"], 64, "as in 90s"),
+        (&["run", "--stop-signal", "CONT", "l", "--", "true"], 64, "known are TERM"),
+        (&["run", "-n", "-w", "1", "l", "--", "true"], 64, "cannot be used"),
         (&["--backend", "ftp://x", "run", "l", "--", "true"], 78, "unknown scheme"),
         (&["--backend", "sqlite:/", "run", "l", "--", "true"], 78, ""),
+        (&["--backend", &below_a_file, "run", "l", "--", "true"], 78, "locks.db"),
         (&["--backend", "redis://127.0.0.1:1", "run", "-n", "l", "--", "true"], 69, "refused"),
     ] {
-        let output = run(folder.path(), arguments);
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let output = place.run(arguments);
+        let text = stderr(&output);
         assert_eq!(code(&output), expected, "{arguments:?}: {text}");
         assert!(text.contains(word), "{arguments:?}: {text}");
+        assert!(!text.contains("panicked"), "{text}");
     }
-    assert_eq!(code(&run(folder.path(), &["--help"])), 0);
-    assert_eq!(code(&run(folder.path(), &["--version"])), 0);
+    assert_eq!(code(&place.run(&["--help"])), 0);
+    assert_eq!(code(&place.run(&["--version"])), 0);
+}
+
+#[test]
+fn there_is_no_shell_unless_asked_for() {
+    let place = Place::new();
+    let output = place.run(&["run", "l", "--", "echo", "$HOME; a  b", "*"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "$HOME; a  b *\n");
+    let output = place.run(&["run", "l", "-c", "echo $((6 * 7)); exit 9"]);
+    assert_eq!((String::from_utf8_lossy(&output.stdout).trim(), code(&output)), ("42", 9));
+    let odd = place.run(&["run", "--", "-odd name", "sh", "-c", "echo $LEASEHOLD_NAME"]);
+    assert_eq!(String::from_utf8_lossy(&odd.stdout), "-odd name\n");
+}
+
+#[test]
+fn input_output_and_errors_are_the_commands_own() {
+    let place = Place::new();
+    let mut run = place.start(&["run", "l", "--", "sh", "-c", "cat; echo wrong >&2"]);
+    run.type_in("one\ntwo\n");
+    assert_eq!((run.line(), run.line()), ("one".into(), "two".into()));
+    run.close_input();
+    assert_eq!(run.end(), Some(0));
+    assert_eq!(run.complaints(), "wrong\n");
+}
+
+#[test]
+fn a_closed_output_is_no_reason_to_panic() {
+    let place = Place::new();
+    let binary = env!("CARGO_BIN_EXE_leasehold");
+    for redirection in ["2>&-", ">&-", ">&- 2>&-", "<&-", "2>&1 | true"] {
+        let script = format!("{binary} run --json l -- sh -c 'sleep 0.1; exit 5' {redirection}");
+        let output = place.leasehold_shell(&script).output().unwrap();
+        assert!(!stderr(&output).contains("panicked"), "{redirection}: {output:?}");
+        if !redirection.contains('|') {
+            assert_eq!(code(&output), 5, "{redirection}");
+        }
+    }
+    // A reader that is gone: the failure is told to nobody, and the code is right all the same.
+    let script = format!("({binary} run l -- /nonexistent; echo $? >code) 2>&1 | true; sleep 0.2");
+    place.leasehold_shell(&script).status().unwrap();
+    eventually(SOON, "the code", || {
+        fs::read_to_string(place.file("code")).is_ok_and(|c| c == "127\n")
+    });
+}
+
+#[test]
+fn the_environment_tells_the_lease_and_no_password() {
+    let place = Place::new();
+    let arguments = ["run", "--ttl", "3s", "--reason", "nightly é", "l", "--", "env"];
+    let output = place.run(&arguments);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("LEASEHOLD_TTL_MS=3000\n"), "{text}");
+    assert!(text.contains("LEASEHOLD_BACKEND=sqlite:\n"), "{text}");
+    let holder = text.lines().find_map(|line| line.strip_prefix("LEASEHOLD_HOLDER=")).unwrap();
+    assert!(holder.contains(" (nightly ?):") && holder.contains('@'), "{holder}");
+
+    let long = "x".repeat(500);
+    let output = place.run(&["run", "--holder", "me", "--reason", &long, "l", "--", "env"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("LEASEHOLD_HOLDER=me (xxx"));
+
+    let server = leasehold_testkit::RedisServer::redis().password("hush").start();
+    let url = format!("redis://:hush@{}?quarantine=false", server.addr());
+    let output = place
+        .leasehold()
+        .env("LEASEHOLD_BACKEND", &url)
+        .args(["run", "-w", "20", "l", "-c", "env; cat /proc/$PPID/environ /proc/$PPID/cmdline"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains(&format!("LEASEHOLD_BACKEND=redis://{}", server.addr())), "{output:?}");
+    assert!(!text.contains("hush"), "{text}");
+}
+
+#[test]
+fn min_hold_keeps_the_lock_after_the_command() {
+    let place = Place::new();
+    let start = Instant::now();
+    let mut run = place.start(&["run", "--min-hold", "700ms", "l", "-c", "echo $$; exit 4"]);
+    let command = run.pid_line();
+    eventually(SOON, "the command ended", || !is_alive(command));
+    assert!(!place.is_free("l"), "after {:?}", start.elapsed());
+    assert_eq!(run.end(), Some(4));
+    assert!(start.elapsed() >= Duration::from_millis(700), "{:?}", start.elapsed());
+    assert!(place.is_free("l"));
+}
+
+#[test]
+fn max_hold_stops_the_command_with_its_grace() {
+    let place = Place::new();
+    let start = Instant::now();
+    let script = "trap 'echo asked; exit 0' TERM; while :; do sleep 0.02; done";
+    let output = place.run(&["run", "--max-hold", "800ms", "--grace", "300ms", "l", "-c", script]);
+    assert_eq!(code(&output), 79, "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "asked\n");
+    assert!(stderr(&output).contains("max-hold"), "{output:?}");
+    let took = start.elapsed();
+    assert!(took >= Duration::from_millis(450) && took < Duration::from_secs(5), "{took:?}");
+
+    let stubborn = "trap '' TERM; while :; do sleep 0.02; done";
+    let output = place.run(&["run", "--max-hold", "400ms", "l", "-c", stubborn]);
+    assert_eq!(code(&output), 79, "{output:?}");
+    assert!(place.is_free("l"));
+}
+
+#[test]
+fn what_the_command_leaves_in_its_group_is_ended_before_the_lock_is_given_back() {
+    let place = Place::new();
+    let script = "sleep 60 & echo $!; (trap '' TERM; echo ready; sleep 60; sleep 60) & \
+                  echo $!; sleep 0.2; exit 6";
+    let arguments = ["run", "--ttl", "2s", "--grace", "300ms", "l", "-c", script];
+    let mut run = Running::new(place.leasehold().args(arguments).stderr(Stdio::null()));
+    let lines = [run.line(), run.line(), run.line()];
+    let left: Vec<i32> = lines.iter().filter_map(|line| line.parse().ok()).collect();
+    assert_eq!(left.len(), 2, "{lines:?}");
+    assert_eq!(run.end(), Some(6));
+    assert!(left.iter().all(|pid| !is_alive(*pid)), "{left:?}");
+    assert!(place.is_free("l"));
+}
+
+#[test]
+fn events_are_json_lines_on_standard_error() {
+    let place = Place::new();
+    let output = place.run(&["run", "--json", "a\"b", "-c", "exit 2"]);
+    let text = stderr(&output);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    for (line, event) in lines.iter().zip(["acquired", "ended", "released"]) {
+        let start =
+            format!("{{\"schema\":\"leasehold/run/v1\",\"event\":\"{event}\",\"name\":\"a\\\"b\"");
+        assert!(line.starts_with(&start) && line.ends_with('}'), "{line}");
+    }
+    assert!(lines[1].contains("\"code\":2"), "{text}");
 }

@@ -6,6 +6,7 @@ pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod extend;
 pub(crate) mod force_release;
+pub(crate) mod hold;
 pub(crate) mod init;
 pub(crate) mod list;
 pub(crate) mod man;

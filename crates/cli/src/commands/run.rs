@@ -1,16 +1,19 @@
-//! `leasehold run NAME -- CMD`: hold a lock while a command runs, and stop the command if the lease
-//! cannot be kept.
+//! `leasehold run NAME -- CMD`: hold a lock while a command runs, and end the command if the lease
+//! cannot be kept. How that is made sure stands in `child`.
 
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use leasehold::{Guard, Locks};
-use tokio::process::{Child, Command};
+use leasehold::Guard;
+use rustix::process::Signal;
 
+use crate::child::report::Reporter;
+use crate::child::signals::{self, FORWARDED, Signals};
+use crate::child::{self, Guardian, Manner, OnLost};
 use crate::context::Context;
+use crate::duration;
 use crate::exit::{Exit, Failure};
+use crate::waiting::Asking;
 
 /// Run a command while holding a lock
 #[derive(Debug, clap::Args)]
@@ -18,73 +21,145 @@ use crate::exit::{Exit, Failure};
     after_help = "Exit codes: the command's own; 128+N if signal N ended it; 75 busy; 69 no quorum \
                   or backend; 79 lease lost; 78 bad configuration; 64 usage; 126 or 127 if the \
                   command cannot be started.\n\nThe command finds LEASEHOLD_NAME, \
-                  LEASEHOLD_FENCE, LEASEHOLD_HOLDER and LEASEHOLD_TTL_MS in its environment. \
-                  Storage that checks the fence refuses a holder that is too late."
+                  LEASEHOLD_FENCE, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS and LEASEHOLD_BACKEND in its \
+                  environment. Storage that checks the fence refuses a holder that is too \
+                  late.\n\nThe command runs in a process group of its own. What it leaves running \
+                  in it when it ends is ended, too, before the lock is given back.\n\nExamples:\n  \
+                  leasehold run nightly-backup -- ./backup.sh\n  \
+                  leasehold run -n report -- ./report.sh --all\n  \
+                  leasehold run -w 5m deploy -c './build && ./deploy'"
 )]
 pub(crate) struct Args {
-    /// Do not wait if the lock is held
-    #[arg(short = 'n', long, conflicts_with = "wait")]
-    nonblock: bool,
-    /// Wait at most this long, like 30s or 5m; without it, for as long as it takes
-    #[arg(short = 'w', long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    wait: Option<Duration>,
-    /// How long the lock stays taken if this process dies
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
-    ttl: Duration,
+    #[command(flatten)]
+    asking: Asking,
+    /// Run this through `sh -c` instead of a command with arguments
+    #[arg(short = 'c', long = "command", value_name = "STRING", conflicts_with = "command")]
+    shell: Option<OsString>,
+    /// How long before the end of the lease the command is asked to stop; at most half the ttl, a
+    /// third of it (5s at most) if nothing is said
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    grace: Option<Duration>,
+    /// What to do with the command if the lease cannot be kept
+    #[arg(long, value_name = "WHAT", value_enum, default_value = "term")]
+    on_lost: OnLost,
+    /// The signal that asks the command to stop
+    #[arg(long, value_name = "SIGNAL", default_value = "TERM", value_parser = signals::parse)]
+    stop_signal: Signal,
+    /// Keep the lock at least this long, even if the command ends sooner
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    min_hold: Option<Duration>,
     /// Which lock
     name: String,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required_unless_present = "shell", trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
 }
 
 pub(crate) async fn exec(run: &Args, context: &Context) -> Result<Exit, Failure> {
+    let manner = run.manner(context)?;
+    let report = Reporter::new(&run.name, context.output);
+    let mut signals = Signals::listen(&FORWARDED).map_err(Failure::Signals)?;
+    // Started before the lock is asked for, so that both take their time together.
+    let guardian = Guardian::spawn(&run.command(), &manner, &run.environment(context))
+        .map_err(Failure::Guardian)?;
     let locks = context.open().await?;
-    let guard = acquire(&locks, run).await?;
-    let child = start(run, &guard)?;
-    let exit = run_while_held(child, &guard).await;
-    let _ = guard.release().await;
-    exit
-}
-
-async fn acquire(locks: &Locks, run: &Args) -> Result<Guard, Failure> {
-    let request = locks.lock(&run.name).ttl(run.ttl);
-    if run.nonblock {
-        return request.try_acquire().await?.ok_or_else(|| Failure::Busy(run.name.clone()));
+    let (guard, waited) = match run.asking.acquire(context, &locks, &run.name, &mut signals).await {
+        Ok(acquired) => acquired,
+        Err(failure) => return run.asking.refused(context, failure),
+    };
+    let since = Instant::now();
+    report.acquired(&guard, manner.ttl, waited);
+    let outcome = child::supervise(&guardian, &guard, &manner, &mut signals, &report).await;
+    if outcome.result.is_ok()
+        && let Some(least) = run.min_hold
+    {
+        stay(least.saturating_sub(since.elapsed()), &guard, &mut signals, &report).await;
     }
-    let request = match run.wait {
-        Some(wait) => request.wait(wait),
-        None => request.wait_forever(),
-    };
-    Ok(request.acquire().await?)
-}
-
-fn start(run: &Args, guard: &Guard) -> Result<Child, Failure> {
-    let (program, arguments) = run.command.split_first().expect("clap requires a command");
-    Command::new(program)
-        .args(arguments)
-        .env("LEASEHOLD_NAME", guard.name().as_str())
-        .env("LEASEHOLD_FENCE", guard.fence().to_string())
-        .env("LEASEHOLD_HOLDER", guard.holder().as_str())
-        .env("LEASEHOLD_TTL_MS", run.ttl.as_millis().to_string())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(|error| Failure::Start { command: program.to_string_lossy().into_owned(), error })
-}
-
-async fn run_while_held(mut child: Child, guard: &Guard) -> Result<Exit, Failure> {
-    let status = tokio::select! {
-        status = child.wait() => status,
-        loss = guard.lost() => {
-            // It may be gone by itself; then there is nothing to stop.
-            let _ = child.kill().await;
-            return Err(loss.into());
+    if outcome.is_gone {
+        report.released(&guard.release().await);
+    } else {
+        // Not given back: whatever is left of the command keeps others out until the lease ends.
+        guard.detach();
+    }
+    match outcome.result {
+        Ok(code) => Ok(Exit::Child(code)),
+        Err(Failure::CannotRun(error)) => {
+            let command = run.command().first().map(|program| program.to_string_lossy().into());
+            Err(Failure::Start { command: command.unwrap_or_default(), error })
         }
-    };
-    status.map(exit_of).map_err(|error| Failure::Start { command: "the command".into(), error })
+        Err(failure) => Err(failure),
+    }
 }
 
-fn exit_of(status: ExitStatus) -> Exit {
-    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    Exit::Child(u8::try_from(code).unwrap_or(u8::MAX))
+/// Holds the lock a little longer, unless it is lost or somebody wants us to end.
+async fn stay(time: Duration, guard: &Guard, signals: &mut Signals, report: &Reporter) {
+    tokio::select! {
+        () = tokio::time::sleep(time) => {}
+        loss = guard.lost() => report.lost(&loss, false),
+        _ = signals.next_end() => {}
+    }
+}
+
+impl Args {
+    fn manner(&self, context: &Context) -> Result<Manner, Failure> {
+        let ttl = self.asking.ttl(context);
+        // A third of the ttl: the first two attempts to extend lie before it.
+        let grace = self.grace.unwrap_or_else(|| (ttl / 3).min(Duration::from_secs(5)));
+        if grace > ttl / 2 {
+            return Err(Failure::Usage(format!(
+                "--grace {grace:?} is more than half of --ttl {ttl:?}\n\
+                 hint: the lease is extended after a third of its ttl; with a longer grace the \
+                 command would be stopped although all is well. Give a longer --ttl"
+            )));
+        }
+        Ok(Manner {
+            ttl,
+            grace,
+            on_lost: self.on_lost,
+            stop_signal: self.stop_signal,
+            max_hold: self.asking.max_hold,
+        })
+    }
+
+    fn command(&self) -> Vec<OsString> {
+        match &self.shell {
+            Some(script) => vec!["sh".into(), "-c".into(), script.clone()],
+            None => self.command.clone(),
+        }
+    }
+
+    /// What the command knows before the lock is held; the guardian adds fence and holder.
+    fn environment(&self, context: &Context) -> [(&'static str, String); 3] {
+        [
+            ("LEASEHOLD_NAME", self.name.clone()),
+            ("LEASEHOLD_TTL_MS", self.asking.ttl(context).as_millis().to_string()),
+            // Instead of ours, which may hold a password.
+            ("LEASEHOLD_BACKEND", without_user(&context.backend)),
+        ]
+    }
+}
+
+/// The URL without user and password.
+fn without_user(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    // A password may hold anything by mistake: everything up to the last `@` goes.
+    let place = rest.rfind('@').map_or(rest, |at| &rest[at + 1..]);
+    format!("{scheme}://{place}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_and_passwords_stay_here() {
+        for (url, shown) in [
+            ("redis://u:secret@a:1,b/0", "redis://a:1,b/0"),
+            ("redis://u:se@cr/et?@a", "redis://a"),
+            ("redis://a,b?prefix=x", "redis://a,b?prefix=x"),
+            ("sqlite:x@y", "sqlite:x@y"),
+        ] {
+            assert_eq!(without_user(url), shown);
+        }
+    }
 }

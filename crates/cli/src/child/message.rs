@@ -1,0 +1,144 @@
+//! What supervisor and guardian say to each other, over a socket that keeps messages apart.
+//!
+//! Both are the same build of the same program, so the layout may change freely: a tag, then
+//! numbers of eight bytes, then at most one text.
+
+/// When the command's process group is to be ended if nothing newer is heard. Nanoseconds on the
+/// clock that leases are judged by, which all processes of a machine share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// From then on the stop signal, once.
+    pub(crate) stop_at: u64,
+    /// From then on SIGKILL.
+    pub(crate) kill_at: u64,
+}
+
+impl Plan {
+    /// The group may run for as long as its supervisor lives.
+    pub(crate) const NEVER: Self = Self { stop_at: u64::MAX, kill_at: u64::MAX };
+}
+
+/// From the supervisor to the guardian.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// The lock is held: start the command. Its standard input comes with this message.
+    Start { plan: Plan, fence: u64, holder: String },
+    /// The lease was extended.
+    Extend(Plan),
+}
+
+/// From the guardian to the supervisor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News {
+    /// The command runs, and leads the process group of the same number.
+    Started { pid: i32 },
+    /// It cannot be started; the number is the system's error.
+    CannotStart { errno: i32 },
+    /// It was stopped, as by Ctrl-Z.
+    Suspended { signal: i32 },
+    /// Time is over: the guardian sent this signal.
+    Ending { signal: i32 },
+    /// Nothing of the group is left.
+    Ended(End),
+}
+
+/// How the command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct End {
+    /// As a shell says it: its code, or 128 + the signal.
+    pub(crate) code: u8,
+    /// Whether the guardian had to end it.
+    pub(crate) forced: bool,
+}
+
+/// Longer than every message: a holder has at most 233 bytes.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 512;
+
+impl Order {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let (tag, numbers, text) = match self {
+            Self::Start { plan, fence, holder } => {
+                (b'S', [plan.stop_at, plan.kill_at, *fence], holder.as_str())
+            }
+            Self::Extend(plan) => (b'E', [plan.stop_at, plan.kill_at, 0], ""),
+        };
+        let mut bytes = vec![tag];
+        bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+        bytes.extend_from_slice(text.as_bytes());
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (&tag, rest) = bytes.split_first()?;
+        let (numbers, text) = rest.split_at_checked(24)?;
+        let number = |index: usize| {
+            let bytes = numbers.get(8 * index..8 * index + 8)?;
+            Some(u64::from_le_bytes(bytes.try_into().ok()?))
+        };
+        let plan = Plan { stop_at: number(0)?, kill_at: number(1)? };
+        match tag {
+            b'S' => {
+                let holder = String::from_utf8(text.to_vec()).ok()?;
+                Some(Self::Start { plan, fence: number(2)?, holder })
+            }
+            b'E' => Some(Self::Extend(plan)),
+            _ => None,
+        }
+    }
+}
+
+impl News {
+    pub(crate) fn to_bytes(self) -> [u8; 6] {
+        let (tag, number, forced) = match self {
+            Self::Started { pid } => (b's', pid, false),
+            Self::CannotStart { errno } => (b'c', errno, false),
+            Self::Suspended { signal } => (b'z', signal, false),
+            Self::Ending { signal } => (b'k', signal, false),
+            Self::Ended(End { code, forced }) => (b'e', i32::from(code), forced),
+        };
+        let [a, b, c, d] = number.to_le_bytes();
+        [tag, a, b, c, d, u8::from(forced)]
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let &[tag, a, b, c, d, forced] = bytes else { return None };
+        let number = i32::from_le_bytes([a, b, c, d]);
+        Some(match tag {
+            b's' => Self::Started { pid: number },
+            b'c' => Self::CannotStart { errno: number },
+            b'z' => Self::Suspended { signal: number },
+            b'k' => Self::Ending { signal: number },
+            b'e' => Self::Ended(End { code: u8::try_from(number).ok()?, forced: forced != 0 }),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_read_back_as_written() {
+        let plan = Plan { stop_at: 1, kill_at: u64::MAX };
+        let holder = format!("{}:{:032x}", "x".repeat(200), u128::MAX);
+        for order in [Order::Extend(plan), Order::Start { plan, fence: 1 << 52, holder }] {
+            let bytes = order.to_bytes();
+            assert!(bytes.len() < MESSAGE_BYTES_MAX);
+            assert_eq!(Order::from_bytes(&bytes), Some(order));
+        }
+        for news in [
+            News::Started { pid: i32::MAX },
+            News::CannotStart { errno: 2 },
+            News::Suspended { signal: 20 },
+            News::Ending { signal: 15 },
+            News::Ended(End { code: 255, forced: true }),
+            News::Ended(End { code: 0, forced: false }),
+        ] {
+            assert_eq!(News::from_bytes(&news.to_bytes()), Some(news));
+        }
+        assert_eq!(Order::from_bytes(b""), None);
+        assert_eq!(Order::from_bytes(b"Sxx"), None);
+        assert_eq!(News::from_bytes(b"s"), None);
+    }
+}

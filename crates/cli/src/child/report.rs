@@ -1,0 +1,99 @@
+//! What `run` says on standard error while it works: sentences for people, or with `--json` one
+//! object per line.
+//!
+//! Every object has `schema` (`leasehold/run/v1`), `event` and `name`, the lock. The others:
+//!
+//! | event       | fields                                                                        |
+//! |-------------|-------------------------------------------------------------------------------|
+//! | `acquired`  | `fence`, `holder`, `ttl_ms`, `waited_ms`                                      |
+//! | `uncertain` | `left_ms`: an extension failed; until then the lease is still good            |
+//! | `kept`      | `left_ms`: a later extension succeeded                                        |
+//! | `ending`    | `signal`, `left_ms`: the command was sent this signal, the lease is near its end |
+//! | `lost`      | `reason`                                                                      |
+//! | `ended`     | `code`: as a shell says it, 128 + N for signal N                              |
+//! | `released`  | `outcome`: `released`, `already_expired`, `taken_over` or `unknown`           |
+//!
+//! Fields may be added; none is removed or changes its meaning without another `schema`.
+
+use std::time::Duration;
+
+use leasehold::{Guard, Loss, ReleaseOutcome};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::signals;
+use crate::duration::millis;
+use crate::output::{self, Output};
+
+/// Who is told, and how much.
+#[derive(Debug, Clone)]
+pub(crate) struct Reporter {
+    pub(super) name: String,
+    output: Output,
+}
+
+impl Reporter {
+    pub(crate) fn new(name: &str, output: Output) -> Self {
+        Self { name: name.to_owned(), output }
+    }
+
+    /// With `--json`, an object; otherwise a sentence, if there is one.
+    fn tell(&self, event: &str, fields: Value, sentence: Option<String>) {
+        if !self.output.json {
+            if let Some(sentence) = sentence {
+                self.output.note(&format!("lock `{}`: {sentence}", self.name));
+            }
+            return;
+        }
+        let mut object = json!({ "schema": "leasehold/run/v1", "event": event, "name": self.name });
+        if let (Value::Object(object), Value::Object(fields)) = (&mut object, fields) {
+            object.extend(fields);
+        }
+        output::event(&object);
+    }
+
+    pub(crate) fn acquired(&self, guard: &Guard, ttl: Duration, waited: Duration) {
+        let fields = json!({
+            "fence": guard.fence().get(),
+            "holder": guard.holder().as_str(),
+            "ttl_ms": millis(ttl),
+            "waited_ms": millis(waited),
+        });
+        self.tell("acquired", fields, None);
+    }
+
+    pub(crate) fn uncertain(&self, left: Duration) {
+        let text = format!("could not be extended, good for {left:.1?} more; trying again");
+        self.tell("uncertain", json!({ "left_ms": millis(left) }), Some(text));
+    }
+
+    pub(crate) fn kept(&self, left: Duration) {
+        self.tell("kept", json!({ "left_ms": millis(left) }), Some("extended again".into()));
+    }
+
+    pub(crate) fn ending(&self, signal: Signal, left: Duration) {
+        let signal = signals::name(signal);
+        let text = format!("{left:.1?} of the lease left: {signal} sent to the command");
+        self.tell("ending", json!({ "signal": signal, "left_ms": millis(left) }), Some(text));
+    }
+
+    pub(crate) fn lost(&self, loss: &Loss, goes_on: bool) {
+        let reason = loss.reason.to_string();
+        let text = format!("lost: {reason}; the command goes on without it");
+        self.tell("lost", json!({ "reason": reason }), goes_on.then_some(text));
+    }
+
+    pub(crate) fn ended(&self, code: u8) {
+        self.tell("ended", json!({ "code": code }), None);
+    }
+
+    pub(crate) fn released(&self, outcome: &ReleaseOutcome) {
+        let outcome = match outcome {
+            ReleaseOutcome::Released => "released",
+            ReleaseOutcome::AlreadyExpired => "already_expired",
+            ReleaseOutcome::TakenOver { .. } => "taken_over",
+            _ => "unknown",
+        };
+        self.tell("released", json!({ "outcome": outcome }), None);
+    }
+}

@@ -1,0 +1,288 @@
+//! The supervisor: tells the guardian each new deadline, passes signals on, stops and continues
+//! with the command, and kills its group if the guardian does not.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use leasehold::clock::{Clock, SystemClock};
+use leasehold::{Guard, LeaseState, Loss};
+use rustix::process::{
+    Pid, Signal, kill_current_process_group, kill_process_group, test_kill_process_group,
+};
+
+use super::message::{End, News, Order, Plan};
+use super::report::Reporter;
+use super::signals::Signals;
+use super::terminal::{Terminal, can_be_continued};
+use super::{Guardian, Manner, OnLost};
+use crate::exit::Failure;
+
+/// SIGKILL goes out this much before the deadline, as a share of the ttl and at most: a process
+/// that wakes up late on a busy machine must still be in time.
+const MARGIN_SHARE: u32 = 50;
+const MARGIN_MAX: Duration = Duration::from_millis(20);
+
+/// How long the guardian may take to bury a group that was killed.
+const BURIAL: Duration = Duration::from_secs(2);
+
+/// How it went.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// The command's code, or what went wrong.
+    pub(crate) result: Result<u8, Failure>,
+    /// Whether nothing of the command can be left: if not, the lock must not be given back early.
+    pub(crate) is_gone: bool,
+}
+
+/// Starts the command and stays with it until it is gone.
+pub(crate) async fn supervise(
+    guardian: &Guardian,
+    guard: &Guard,
+    manner: &Manner,
+    signals: &mut Signals,
+    report: &Reporter,
+) -> Outcome {
+    let max_hold_end = manner.max_hold.map(|limit| SystemClock.now().plus(limit).as_nanos());
+    let mut supervisor = Supervisor {
+        guardian,
+        guard,
+        manner,
+        report,
+        terminal: Terminal::open(),
+        max_hold_end,
+        group: None,
+        waiting: Vec::new(),
+        told: Plan::NEVER,
+        is_uncertain: false,
+        is_ending: false,
+        loss: None,
+    };
+    // From here on a stop is also the command's business.
+    let _ = signals.also(Signal::TSTP);
+    match supervisor.start() {
+        Ok(()) => supervisor.watch(signals).await,
+        Err(error) => Outcome { result: Err(Failure::Guardian(error)), is_gone: true },
+    }
+}
+
+struct Supervisor<'a> {
+    guardian: &'a Guardian,
+    guard: &'a Guard,
+    manner: &'a Manner,
+    report: &'a Reporter,
+    terminal: Option<Terminal>,
+    max_hold_end: Option<u64>,
+    group: Option<Pid>,
+    /// Signals that came before there was anybody to pass them on to.
+    waiting: Vec<Signal>,
+    told: Plan,
+    is_uncertain: bool,
+    is_ending: bool,
+    /// The loss, and when to stop waiting for the guardian.
+    loss: Option<(Loss, Instant)>,
+}
+
+impl Supervisor<'_> {
+    fn start(&mut self) -> io::Result<()> {
+        self.told = self.plan();
+        self.guardian.send(&Order::Start {
+            plan: self.told,
+            fence: self.guard.fence().get(),
+            holder: self.guard.holder().as_str().to_owned(),
+        })
+    }
+
+    async fn watch(&mut self, signals: &mut Signals) -> Outcome {
+        loop {
+            let pause = self.next_look();
+            // What the guardian says comes first: a command that ended in time has ended in time,
+            // even if we were stopped and hear of it after the deadline.
+            tokio::select! {
+                biased;
+                news = self.guardian.news() => match news {
+                    Some(news) => if let Some(outcome) = self.hear(news) {
+                        return outcome;
+                    },
+                    None => return self.guardian_died().await,
+                },
+                loss = self.guard.lost(), if self.loss.is_none() => self.lose(loss),
+                signal = signals.next() => self.pass_on(signal),
+                () = tokio::time::sleep(pause) => if let Some(outcome) = self.look() {
+                    return outcome;
+                },
+            }
+        }
+    }
+
+    /// Often enough that the guardian knows of an extension long before it would act upon the old
+    /// deadline: an eighth of what is left, so ever more often when the end is near.
+    fn next_look(&self) -> Duration {
+        let left = match &self.loss {
+            Some((_, until)) => until.saturating_duration_since(Instant::now()),
+            None => self.guard.validity() / 8,
+        };
+        left.clamp(Duration::from_millis(2), Duration::from_millis(250))
+    }
+
+    fn look(&mut self) -> Option<Outcome> {
+        if let Some((loss, until)) = &self.loss {
+            let is_over = Instant::now() >= *until && self.manner.on_lost != OnLost::Warn;
+            // Killed long ago, and the guardian is silent: it is stopped, or hangs.
+            return is_over.then(|| Outcome { result: Err(loss.clone().into()), is_gone: false });
+        }
+        let is_uncertain = matches!(self.guard.state(), LeaseState::Uncertain { .. });
+        if is_uncertain != self.is_uncertain && !self.is_ending {
+            self.is_uncertain = is_uncertain;
+            let left = self.guard.validity();
+            if is_uncertain { self.report.uncertain(left) } else { self.report.kept(left) }
+        }
+        let plan = self.plan();
+        if plan != self.told && self.guardian.send(&Order::Extend(plan)).is_ok() {
+            self.told = plan;
+        }
+        None
+    }
+
+    /// What the lease as it stands allows.
+    fn plan(&self) -> Plan {
+        if self.manner.on_lost == OnLost::Warn {
+            return Plan::NEVER;
+        }
+        let deadline = match self.guard.state() {
+            LeaseState::Held { until } | LeaseState::Uncertain { until } => until.as_nanos(),
+            LeaseState::Lost => return Plan { stop_at: 0, kill_at: 0 },
+        };
+        let (end, grace) = match (self.max_hold_end, self.manner.max_hold) {
+            // A grace that is longer than the work would leave nothing of it.
+            (Some(end), Some(limit)) if end < deadline => (end, self.manner.grace.min(limit / 2)),
+            _ => (deadline, self.manner.grace),
+        };
+        let margin = self.margin();
+        Plan { stop_at: before(end, grace.max(margin)), kill_at: before(end, margin) }
+    }
+
+    fn margin(&self) -> Duration {
+        (self.manner.ttl / MARGIN_SHARE).min(MARGIN_MAX)
+    }
+
+    fn hear(&mut self, news: News) -> Option<Outcome> {
+        match news {
+            News::Started { pid } => {
+                self.group = Pid::from_raw(pid);
+                if let (Some(group), Some(terminal)) = (self.group, &self.terminal) {
+                    terminal.give_first(group);
+                }
+                for signal in std::mem::take(&mut self.waiting) {
+                    self.pass_on(signal);
+                }
+            }
+            News::CannotStart { errno } => {
+                let error = io::Error::from_raw_os_error(errno);
+                return Some(Outcome { result: Err(Failure::CannotRun(error)), is_gone: true });
+            }
+            News::Suspended { signal } => self.suspend(Signal::from_named_raw(signal)),
+            News::Ending { signal } => {
+                self.is_ending = true;
+                if let Some(signal) = Signal::from_named_raw(signal) {
+                    self.report.ending(signal, self.guard.validity());
+                }
+            }
+            News::Ended(end) => return Some(self.finish(end)),
+        }
+        None
+    }
+
+    fn finish(&mut self, end: End) -> Outcome {
+        if let (Some(group), Some(terminal)) = (self.group, &self.terminal) {
+            terminal.finish(group, end.code > 128);
+        }
+        self.report.ended(end.code);
+        let went_on = self.manner.on_lost == OnLost::Warn;
+        let result = match self.loss.take() {
+            Some((loss, _)) if went_on => Err(Failure::LostAndWentOn(loss)),
+            Some((loss, _)) => Err(loss.into()),
+            None if end.forced => {
+                let name = self.report.name.clone();
+                let max_hold_end = self.max_hold_end.map(|end| before(end, self.margin()));
+                Err(match self.manner.max_hold {
+                    Some(limit) if max_hold_end == Some(self.told.kill_at) => {
+                        Failure::HeldTooLong { name, limit }
+                    }
+                    _ => Failure::NotKept(name),
+                })
+            }
+            None => Ok(end.code),
+        };
+        Outcome { result, is_gone: true }
+    }
+
+    fn lose(&mut self, loss: Loss) {
+        let goes_on = self.manner.on_lost == OnLost::Warn;
+        self.report.lost(&loss, goes_on);
+        if !goes_on {
+            self.kill();
+        }
+        self.loss = Some((loss, Instant::now() + BURIAL));
+    }
+
+    fn kill(&self) {
+        if let Some(group) = self.group {
+            // Fails only if nobody is left: the guardian was quicker.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+
+    fn pass_on(&mut self, signal: Signal) {
+        let Some(group) = self.group else { return self.waiting.push(signal) };
+        if signal == Signal::CONT {
+            return self.go_on(group);
+        }
+        let _ = kill_process_group(group, signal);
+    }
+
+    /// The command was stopped.
+    fn suspend(&mut self, signal: Option<Signal>) {
+        let (Some(group), Some(terminal)) = (self.group, &self.terminal) else {
+            // Nobody at a terminal: somebody stopped the command alone, and means it.
+            return;
+        };
+        let reached_for_terminal = matches!(signal, Some(Signal::TTIN | Signal::TTOU));
+        if (reached_for_terminal && terminal.give(group)) || !can_be_continued() {
+            let _ = kill_process_group(group, Signal::CONT);
+            return;
+        }
+        // As if it were not there: the shell sees the whole job stop.
+        terminal.take_back(group);
+        let _ = kill_current_process_group(Signal::STOP);
+    }
+
+    /// We were continued. The command only may go on if the lease did not run out meanwhile.
+    fn go_on(&mut self, group: Pid) {
+        if self.guard.validity().is_zero() && self.manner.on_lost != OnLost::Warn {
+            return self.kill();
+        }
+        if let Some(terminal) = &self.terminal {
+            terminal.give_first(group);
+        }
+        let _ = kill_process_group(group, Signal::CONT);
+    }
+
+    async fn guardian_died(&mut self) -> Outcome {
+        self.kill();
+        let until = Instant::now() + BURIAL;
+        // Without a number there may be a command that nobody knows.
+        let is_left = || self.group.is_none_or(|group| test_kill_process_group(group).is_ok());
+        while is_left() && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        if let (Some(group), Some(terminal)) = (self.group, &self.terminal) {
+            terminal.finish(group, true);
+        }
+        let name = self.report.name.clone();
+        Outcome { result: Err(Failure::GuardianDied(name)), is_gone: !is_left() }
+    }
+}
+
+fn before(end: u64, time: Duration) -> u64 {
+    end.saturating_sub(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}

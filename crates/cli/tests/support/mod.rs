@@ -1,0 +1,205 @@
+//! The real binary as a real process, and what tests need to look at it from outside.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
+
+use leasehold::clock::{Clock, SystemClock};
+use leasehold::{Locks, NodeState};
+use leasehold_testkit::{RedisServer, eventually};
+pub(crate) use rustix::process::Signal;
+use rustix::process::{Pid, kill_process};
+
+/// What must happen soon, even on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// A folder with lock files of its own.
+pub(crate) struct Place(tempfile::TempDir);
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+
+    /// The binary, with the SQLite file of this place.
+    pub(crate) fn leasehold(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        command.env("XDG_DATA_HOME", self.path()).env("XDG_CONFIG_HOME", self.path());
+        command.env_remove("LEASEHOLD_BACKEND").current_dir(self.path());
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
+        self.leasehold().args(arguments).stdin(Stdio::null()).output().expect("leasehold runs")
+    }
+
+    /// Runs it in the background, with pipes.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Running {
+        Running::new(self.leasehold().args(arguments))
+    }
+
+    pub(crate) fn is_free(&self, name: &str) -> bool {
+        code(&self.run(&["run", "-n", name, "--", "true"])) == 0
+    }
+}
+
+pub(crate) fn code(output: &Output) -> i32 {
+    output.status.code().expect("it exits by itself")
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A leasehold in the background. Killed when dropped, and its command with it.
+pub(crate) struct Running {
+    child: Child,
+    pub(crate) output: BufReader<ChildStdout>,
+}
+
+impl Running {
+    pub(crate) fn new(command: &mut Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("leasehold starts");
+        let output = BufReader::new(child.stdout.take().expect("a pipe"));
+        Self { child, output }
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("a line");
+        line.trim_end().to_owned()
+    }
+
+    /// The next line, which must be a process id.
+    pub(crate) fn pid_line(&mut self) -> i32 {
+        let line = self.line();
+        line.parse().unwrap_or_else(|_| panic!("not a pid: {line:?}: {}", self.complaints()))
+    }
+
+    pub(crate) fn type_in(&mut self, text: &str) {
+        let input = self.child.stdin.as_mut().expect("a pipe");
+        input.write_all(text.as_bytes()).expect("it reads");
+    }
+
+    pub(crate) fn close_input(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        send(self.pid(), signal);
+    }
+
+    /// Waits for the end: the exit code, `None` if it was killed.
+    pub(crate) fn end(&mut self) -> Option<i32> {
+        let mut code = None;
+        eventually(SOON, "leasehold ends", || {
+            let status = self.child.try_wait().expect("a child");
+            code = status.and_then(|status| status.code());
+            status.is_some()
+        });
+        code
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_some()
+    }
+
+    /// All of standard error. Only after the end.
+    pub(crate) fn complaints(&mut self) -> String {
+        let _ = self.child.kill();
+        let mut text = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            let _ = stderr.read_to_string(&mut text);
+        }
+        text
+    }
+
+    /// The process that watches over the command.
+    pub(crate) fn guardian(&self) -> i32 {
+        let pid = self.pid();
+        let mut found = None;
+        eventually(SOON, "a guardian", || {
+            let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+            found = tasks.flatten().find_map(|task| {
+                let children = fs::read_to_string(task.path().join("children")).ok()?;
+                children.split_whitespace().next()?.parse().ok()
+            });
+            found.is_some()
+        });
+        found.expect("just seen")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn send(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).expect("a pid"), signal).expect("it is there");
+}
+
+/// Whether the process runs; one that only waits to be buried does not.
+pub(crate) fn is_alive(pid: i32) -> bool {
+    state(pid).is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+/// `R`, `S`, `T` …
+pub(crate) fn state(pid: i32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(')').next()?.trim_start().chars().next()
+}
+
+/// Nanoseconds on the clock of leases.
+pub(crate) fn boot_nanos() -> u64 {
+    SystemClock.now().as_nanos()
+}
+
+/// Five new Redis nodes that vote, and their URL.
+pub(crate) fn five_nodes() -> (Vec<RedisServer>, String) {
+    let servers = RedisServer::redis().start_many(5);
+    let addresses: Vec<_> = servers.iter().map(RedisServer::addr).collect();
+    let url = format!("redis://{}?timeout=200ms", addresses.join(","));
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let builder = Locks::builder().url(&url).trust_new_nodes();
+        let locks = builder.open().await.expect("open");
+        let start = std::time::Instant::now();
+        while locks.nodes().iter().filter(|node| node.state == NodeState::Up).count() < 5 {
+            assert!(start.elapsed() < SOON, "five votes: {:#?}", locks.nodes());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    (servers, url)
+}
+
+impl Place {
+    /// A shell in the same surroundings.
+    pub(crate) fn leasehold_shell(&self, script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).env("XDG_DATA_HOME", self.path());
+        command.env("XDG_CONFIG_HOME", self.path());
+        command.env_remove("LEASEHOLD_BACKEND").current_dir(self.path()).stdin(Stdio::null());
+        command
+    }
+}
