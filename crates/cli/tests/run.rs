@@ -62,7 +62,7 @@ fn every_failure_has_its_code_and_its_sentence() {
         (&["run", "", "--", "true"], 64, "empty"),
         (&["run", "--ttl", "1ms", "l", "--", "true"], 64, "at least 100ms"),
         (&["run", "--ttl", "1s", "--grace", "600ms", "l", "--", "true"], 64, "longer --ttl"),
-        (&["run", "-w", "soon", "l", "--", "true"], 64, "as in 90s"),
+        (&["run", "-w", "soon", "l", "--", "true"], 64, "like 250ms, 30s"),
         (&["run", "--stop-signal", "CONT", "l", "--", "true"], 64, "known are TERM"),
         (&["run", "-n", "-w", "1", "l", "--", "true"], 64, "cannot be used"),
         (&["--backend", "ftp://x", "run", "l", "--", "true"], 78, "unknown scheme"),

@@ -105,7 +105,14 @@ impl Supervisor<'_> {
                     },
                     None => return self.guardian_died().await,
                 },
-                loss = self.guard.lost(), if self.loss.is_none() => self.lose(loss),
+                loss = self.guard.lost(), if self.loss.is_none() => {
+                    while let Some(news) = self.guardian.heard() {
+                        if let Some(outcome) = self.hear(news) {
+                            return outcome;
+                        }
+                    }
+                    self.lose(loss);
+                }
                 signal = signals.next() => self.pass_on(signal),
                 () = tokio::time::sleep(pause) => if let Some(outcome) = self.look() {
                     return outcome;
