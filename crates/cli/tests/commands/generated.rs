@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use crate::harness::Desk;
+use crate::screen::on_a_screen;
 
 const PAGES: &[&str] = &[
     "acquire",
@@ -97,14 +98,46 @@ fn bash_completes_commands_flags_and_names_of_locks() {
     assert!(offered(&desk, &["status", "--js"]).contains(&"--json".to_owned()));
     assert_eq!(offered(&desk, &["status", "invoice/"]), ["invoice/1", "invoice/2"]);
     assert_eq!(offered(&desk, &["run", "-n", "ot"]), ["other"]);
-    assert_eq!(offered(&desk, &["force-release", "with"]), ["with space"]);
+    assert_eq!(offered(&desk, &["force-release", "with"]), ["with\\ space"]);
     assert!(!offered(&desk, &["run", "-w", "ot"]).contains(&"other".to_owned()));
 
-    // From the backend that stands on the line.
-    let file = desk.home().join("other.db");
-    let url = format!("sqlite:{}", file.display());
+    assert!(!offered(&desk, &["plan", "ot"]).contains(&"other".to_owned()));
+}
+
+#[test]
+fn a_person_at_a_real_bash_gets_names_from_the_backend_on_the_line() {
+    let desk = Desk::sqlite();
+    desk.acquire("with space");
+    desk.acquire("team:blue");
+    let url = format!("sqlite:{}", desk.home().join("other.db").display());
     desk.run(&["--backend", &url, "acquire", "elsewhere", "--ttl", "20s"]).expect(0);
-    assert_eq!(offered(&desk, &["--backend", &url, "watch", ""]), ["elsewhere"]);
+    let script = desk.home().join("completions.bash");
+    std::fs::write(&script, desk.run(&["completions", "bash"]).expect(0).out).unwrap();
+    let bin = desk.home().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_leasehold"), bin.join("leasehold")).unwrap();
+
+    let plain = desk.command(&[]);
+    let mut bash = Command::new("bash");
+    bash.args(["--norc", "--noprofile", "-i"]);
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => bash.env(name, value),
+            None => bash.env_remove(name),
+        };
+    }
+    let path = std::env::var("PATH").unwrap();
+    bash.env("PATH", format!("{}:{path}", bin.display())).env("INPUTRC", "/dev/null");
+    let typed = format!(
+        "source {}\nleasehold status wi\t\nleasehold status team:b\t\n\
+         leasehold --backend {url} status else\t\nexit\n",
+        script.display()
+    );
+    let (_, seen) = on_a_screen(bash, &typed);
+    for line in ["with space  held", "team:blue  held", "elsewhere  held"] {
+        let plain = seen.replace("\x1b[32m", "");
+        assert!(plain.contains(line), "no `{line}` in {seen}");
+    }
 }
 
 #[test]

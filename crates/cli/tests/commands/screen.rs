@@ -10,7 +10,7 @@ use crate::harness::Desk;
 
 /// Runs with a terminal as standard input, output and error, on which `typed` is typed, and returns
 /// the exit code and all that was to be seen.
-fn on_a_screen(mut command: Command, typed: &str) -> (i32, String) {
+pub(crate) fn on_a_screen(mut command: Command, typed: &str) -> (i32, String) {
     let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&screen).unwrap();
     unlockpt(&screen).unwrap();

@@ -4,7 +4,9 @@ use std::fs::File;
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::harness::{Desk, Ran};
+use leasehold_testkit::{Fault, Proxy};
+
+use crate::harness::{Desk, Ran, new_servers};
 
 #[test]
 fn a_lease_goes_from_process_to_process_until_it_is_released() {
@@ -138,4 +140,18 @@ fn nothing_is_left_on_any_node_when_a_command_ends() {
         ran.fails(75, &["held by another library's lock `another`"]);
         assert_eq!(held(), 3, "what two nodes granted is given back");
     }
+}
+
+#[test]
+fn a_release_waits_for_the_slow_nodes_too() {
+    let Some(servers) = new_servers(3) else { return };
+    let slow = Proxy::to(servers[2].addr());
+    let (a, b) = (servers[0].addr(), servers[1].addr());
+    let desk = Desk::with(format!("redis://{a},{b},{}?timeout=1s", slow.addr()));
+    desk.run(&["init"]).expect(0);
+    let token = desk.acquire("job");
+    slow.set(Fault::Delay(Duration::from_millis(50)));
+    assert!(servers[2].exists("leasehold:lock:job"));
+    desk.run(&["release", &token]).expect(0);
+    assert!(!servers[2].exists("leasehold:lock:job"));
 }

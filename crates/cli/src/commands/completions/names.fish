@@ -10,4 +10,6 @@ function __leasehold_names
     end
     leasehold $given __names (commandline -ct) 2>/dev/null
 end
-complete -c leasehold -n "__fish_seen_subcommand_from run hold acquire status list ls watch force-release" -a "(__leasehold_names)"
+complete -c leasehold -n "__fish_seen_subcommand_from hold acquire status list ls watch force-release" -f -a "(__leasehold_names)"
+# Files, too: after the name comes a command.
+complete -c leasehold -n "__fish_seen_subcommand_from run" -a "(__leasehold_names)"
