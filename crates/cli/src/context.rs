@@ -1,6 +1,6 @@
 //! What every command needs: where the locks are, and how to speak.
 
-use leasehold::Locks;
+use leasehold::{Background, Locks};
 
 use crate::exit::Failure;
 
@@ -12,8 +12,10 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Opens the backend.
+    /// Opens the backend. Its background work is done where the command runs: nothing here blocks,
+    /// and a thread of its own costs a millisecond that a short `run` would feel.
     pub(crate) async fn open(&self) -> Result<Locks, Failure> {
-        Ok(Locks::open(&self.backend).await?)
+        let builder = Locks::builder().url(&self.backend);
+        Ok(builder.background(Background::CurrentRuntime).open().await?)
     }
 }
