@@ -1,6 +1,6 @@
 //! What every command needs: where the locks are, and how to speak.
 
-use leasehold::Locks;
+use leasehold::{Background, Locks};
 
 use crate::args::Global;
 use crate::exit::Failure;
@@ -34,9 +34,11 @@ impl Context {
         Ok(Self { backend, settings, output })
     }
 
-    /// Opens the backend.
+    /// Opens the backend. Its background work is done where the command runs: nothing here blocks,
+    /// and a thread of its own costs a millisecond that a short `run` would feel.
     pub(crate) async fn open(&self) -> Result<Locks, Failure> {
-        let mut builder = Locks::builder().url(&self.backend);
+        let mut builder =
+            Locks::builder().url(&self.backend).background(Background::CurrentRuntime);
         if let Some(label) = &self.settings.holder.value {
             builder = builder.holder(label);
         }

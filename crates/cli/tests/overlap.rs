@@ -29,7 +29,7 @@ fn stamping_command() {
     let fence = std::env::var("LEASEHOLD_FENCE").unwrap();
     let mut file = OpenOptions::new().append(true).open(file).unwrap();
     // Up to several leases long, so that many are cut short.
-    let life = Duration::from_millis(boot_nanos() / 1000 % 1200);
+    let life = Duration::from_millis(boot_nanos() / 1000 % 800);
     // Deaf to requests: a life ends by itself or by SIGKILL.
     signal_hook::flag::register(Signal::TERM.as_raw(), Arc::default()).unwrap();
     let start = Instant::now();
@@ -82,7 +82,7 @@ fn compete(backend: Option<&str>, ttl: &str, chains: usize) {
         std::thread::sleep(Duration::from_millis(5));
         for run in &mut running {
             let has_ended = run.has_ended();
-            match dice.roll(300) {
+            match dice.roll(900) {
                 _ if has_ended => *run = start(),
                 0..3 => {
                     run.signal(Signal::KILL);
@@ -161,7 +161,7 @@ fn read(stamps: &Path) -> BTreeMap<u64, (u64, u64)> {
 
 #[test]
 fn commands_never_overlap_on_a_file() {
-    compete(None, "500ms", 3);
+    compete(None, "300ms", 3);
 }
 
 #[test]
@@ -170,5 +170,5 @@ fn commands_never_overlap_on_five_nodes() {
         return;
     }
     let (_servers, url) = five_nodes();
-    compete(Some(&url), "1s", 3);
+    compete(Some(&url), "600ms", 3);
 }

@@ -177,6 +177,18 @@ fn ctrl_c_reaches_the_command_once() {
 }
 
 #[test]
+fn the_command_has_the_terminal_from_the_start() {
+    let place = Place::new();
+    let script = "sleep 0.3; cut -d' ' -f5,8 /proc/$$/stat";
+    std::fs::write(place.file("job.sh"), script).unwrap();
+    let mut session = Session::open(&place, "leasehold run job -- sh job.sh");
+    assert_eq!(session.end(), 0);
+    let screen = session.screen();
+    let (group, foreground) = screen.trim().split_once(' ').unwrap();
+    assert_eq!(group, foreground, "its group and that in the foreground");
+}
+
+#[test]
 fn ctrl_z_stops_the_job_and_fg_continues_it() {
     let place = Place::new();
     let mut shell = Session::shell(&place);
@@ -200,7 +212,8 @@ fn ctrl_z_stops_the_job_and_fg_continues_it() {
 fn a_job_that_is_stopped_for_longer_than_its_lease_does_not_go_on() {
     let place = Place::new();
     let mut shell = Session::shell(&place);
-    std::fs::write(place.file("job.sh"), "echo pid=$$; read x; echo went on; exit 5").unwrap();
+    std::fs::write(place.file("job.sh"), "trap '' TERM; echo pid=$$; read x; echo went on; exit 5")
+        .unwrap();
     shell.enter("$LEASEHOLD run --ttl 1s job -- sh job.sh");
     let command = shell.number_after("pid=");
     shell.press(CTRL_Z);
