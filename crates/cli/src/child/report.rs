@@ -66,7 +66,11 @@ impl Reporter {
             let line = Line::event(&self.name, "ending").text("signal", &signal);
             line.millis("left_ms", left).print();
         } else {
-            self.say(&format!("{left:.1?} of the lease left: {signal} sent to the command"));
+            let left = match left {
+                Duration::ZERO => "nothing".to_owned(),
+                left => format!("{left:.1?}"),
+            };
+            self.say(&format!("{left} of the lease left: {signal} sent to the command"));
         }
     }
 
