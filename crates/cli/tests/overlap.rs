@@ -28,8 +28,9 @@ fn stamping_command() {
     let Some(file) = std::env::var_os(STAMPS) else { return };
     let fence = std::env::var("LEASEHOLD_FENCE").unwrap();
     let mut file = OpenOptions::new().append(true).open(file).unwrap();
-    // Up to several leases long, so that many are cut short.
-    let life = Duration::from_millis(boot_nanos() / 1000 % 800);
+    // Most are short, to have many; some are several leases long, to be cut short.
+    let chance = boot_nanos() / 1000;
+    let life = Duration::from_millis(if chance % 5 == 0 { chance / 5 % 800 } else { chance % 50 });
     // Deaf to requests: a life ends by itself or by SIGKILL.
     signal_hook::flag::register(Signal::TERM.as_raw(), Arc::default()).unwrap();
     let start = Instant::now();
@@ -82,7 +83,7 @@ fn compete(backend: Option<&str>, ttl: &str, chains: usize) {
         std::thread::sleep(Duration::from_millis(5));
         for run in &mut running {
             let has_ended = run.has_ended();
-            match dice.roll(900) {
+            match dice.roll(1500) {
                 _ if has_ended => *run = start(),
                 0..3 => {
                     run.signal(Signal::KILL);
