@@ -30,7 +30,8 @@ fn stamping_command() {
     let mut file = OpenOptions::new().append(true).open(file).unwrap();
     // Most are short, to have many; some are several leases long, to be cut short.
     let chance = boot_nanos() / 1000;
-    let life = Duration::from_millis(if chance % 5 == 0 { chance / 5 % 800 } else { chance % 50 });
+    let life = if chance % 3 == 0 { 300 + chance / 3 % 900 } else { chance % 50 };
+    let life = Duration::from_millis(life);
     // Deaf to requests: a life ends by itself or by SIGKILL.
     signal_hook::flag::register(Signal::TERM.as_raw(), Arc::default()).unwrap();
     let start = Instant::now();
@@ -83,7 +84,7 @@ fn compete(backend: Option<&str>, ttl: &str, chains: usize) {
         std::thread::sleep(Duration::from_millis(5));
         for run in &mut running {
             let has_ended = run.has_ended();
-            match dice.roll(1500) {
+            match dice.roll(900) {
                 _ if has_ended => *run = start(),
                 0..3 => {
                     run.signal(Signal::KILL);
@@ -93,7 +94,7 @@ fn compete(backend: Option<&str>, ttl: &str, chains: usize) {
                 3..6 => {
                     run.signal(Signal::STOP);
                     stops += 1;
-                    let until = Instant::now() + Duration::from_millis(dice.roll(1500));
+                    let until = Instant::now() + Duration::from_millis(dice.roll(900));
                     stopped.push((std::mem::replace(run, start()), until));
                 }
                 _ => continue,
