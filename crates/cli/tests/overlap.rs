@@ -30,7 +30,7 @@ fn stamping_command() {
     let mut file = OpenOptions::new().append(true).open(file).unwrap();
     // Most are short, to have many; some are several leases long, to be cut short.
     let chance = boot_nanos() / 1000;
-    let life = if chance % 3 == 0 { 300 + chance / 3 % 900 } else { chance % 50 };
+    let life = if chance.is_multiple_of(3) { 300 + chance / 3 % 900 } else { chance % 50 };
     let life = Duration::from_millis(life);
     // Deaf to requests: a life ends by itself or by SIGKILL.
     signal_hook::flag::register(Signal::TERM.as_raw(), Arc::default()).unwrap();
