@@ -28,8 +28,10 @@ fn stamping_command() {
     let Some(file) = std::env::var_os(STAMPS) else { return };
     let fence = std::env::var("LEASEHOLD_FENCE").unwrap();
     let mut file = OpenOptions::new().append(true).open(file).unwrap();
-    // Up to several leases long, so that many are cut short.
-    let life = Duration::from_millis(boot_nanos() / 1000 % 800);
+    // Most are short, to have many; some are several leases long, to be cut short.
+    let chance = boot_nanos() / 1000;
+    let life = if chance.is_multiple_of(3) { 300 + chance / 3 % 900 } else { chance % 50 };
+    let life = Duration::from_millis(life);
     // Deaf to requests: a life ends by itself or by SIGKILL.
     signal_hook::flag::register(Signal::TERM.as_raw(), Arc::default()).unwrap();
     let start = Instant::now();
@@ -92,7 +94,7 @@ fn compete(backend: Option<&str>, ttl: &str, chains: usize) {
                 3..6 => {
                     run.signal(Signal::STOP);
                     stops += 1;
-                    let until = Instant::now() + Duration::from_millis(dice.roll(1500));
+                    let until = Instant::now() + Duration::from_millis(dice.roll(900));
                     stopped.push((std::mem::replace(run, start()), until));
                 }
                 _ => continue,

@@ -215,7 +215,10 @@ impl Guardian {
             && let Ok(Some((_, status))) = waitpid(Some(group), options)
         {
             if let Some(signal) = status.stopping_signal() {
-                self.tell(News::Suspended { signal });
+                // What is being ended may stop once more; that is nobody's business any longer.
+                if self.stage == Stage::Running {
+                    self.tell(News::Suspended { signal });
+                }
             } else if let Some(code) = code_of(status) {
                 self.end = Some(End { code, forced: self.stage > Stage::Running });
                 self.end_the_rest(group);

@@ -73,7 +73,11 @@ impl Reporter {
 
     pub(crate) fn ending(&self, signal: Signal, left: Duration) {
         let signal = signals::name(signal);
-        let text = format!("{left:.1?} of the lease left: {signal} sent to the command");
+        let shown = match left {
+            Duration::ZERO => "nothing".to_owned(),
+            left => format!("{left:.1?}"),
+        };
+        let text = format!("{shown} of the lease left: {signal} sent to the command");
         self.tell("ending", json!({ "signal": signal, "left_ms": millis(left) }), Some(text));
     }
 

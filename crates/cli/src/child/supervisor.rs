@@ -253,6 +253,9 @@ impl Supervisor<'_> {
             // Nobody at a terminal: somebody stopped the command alone, and means it.
             return;
         };
+        if self.is_ending || self.loss.is_some() {
+            return;
+        }
         let reached_for_terminal = matches!(signal, Some(Signal::TTIN | Signal::TTOU));
         if (reached_for_terminal && terminal.give(group)) || !can_be_continued() {
             let _ = kill_process_group(group, Signal::CONT);
