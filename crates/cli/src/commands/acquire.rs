@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// Wait at most this long, like 30s or 5m; without it, for as long as it takes
     #[arg(short = 'w', long, value_name = "DURATION", value_parser = duration::parse)]
     wait: Option<Duration>,
-    /// Who holds it, for people [default: user@host:pid]
+    /// Who holds it, for others to read, instead of user@host:pid
     #[arg(long, value_name = "TEXT")]
     holder: Option<String>,
     /// Why, for people; shown beside the holder
