@@ -16,9 +16,6 @@ use crate::exit::{Exit, Failure};
 /// The longest label that a holder may have, in bytes.
 const LABEL_BYTES_MAX: usize = 200;
 
-/// How long what was taken but not wanted any more may need to be given back.
-const GIVE_BACK: Duration = Duration::from_millis(100);
-
 /// How to ask for the lock.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Asking {
@@ -65,12 +62,14 @@ impl Asking {
             biased;
             acquired = self.wait_for(context, self.request(context, locks, name), name) => acquired,
             signal = signals.next_end() => {
-                // What the dropped request may have been granted is on its way back.
-                tokio::time::sleep(GIVE_BACK).await;
                 let signal = u8::try_from(signal.as_raw()).unwrap_or(Signal::TERM.as_raw() as u8);
-                return Err(Failure::Interrupted { name: name.to_owned(), signal });
+                Err(Failure::Interrupted { name: name.to_owned(), signal })
             }
         };
+        if acquired.is_err() {
+            // What some nodes may have granted is on its way back, and would end with us.
+            locks.settle().await;
+        }
         Ok((acquired?, begun.elapsed()))
     }
 
