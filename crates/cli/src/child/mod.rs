@@ -25,7 +25,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
@@ -57,6 +57,7 @@ pub(crate) struct Manner {
 #[derive(Debug)]
 pub(crate) struct Guardian {
     socket: UnixStream,
+    pid: u32,
 }
 
 impl Guardian {
@@ -74,7 +75,7 @@ impl Guardian {
             OnLost::Term | OnLost::Warn => manner.stop_signal,
         };
         // Itself, even if the file was replaced since. Dropping the handle does not end it.
-        Command::new("/proc/self/exe")
+        let child = Command::new("/proc/self/exe")
             .arg0(guardian::PROCESS_NAME)
             .arg(guardian::COMMAND)
             .arg(manner.grace.as_nanos().to_string())
@@ -86,7 +87,15 @@ impl Guardian {
             .spawn()?;
         let ours = std::os::unix::net::UnixStream::from(ours);
         ours.set_nonblocking(true)?;
-        Ok(Self { socket: UnixStream::from_std(ours)? })
+        Ok(Self { socket: UnixStream::from_std(ours)?, pid: child.id() })
+    }
+
+    /// The command's process group as the kernel knows it, for a guardian that was stopped or
+    /// killed between starting the command and saying so.
+    fn group(&self) -> Option<Pid> {
+        let children = format!("/proc/{0}/task/{0}/children", self.pid);
+        let children = std::fs::read_to_string(children).ok()?;
+        Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
     }
 
     fn send(&self, order: &Order) -> io::Result<()> {

@@ -233,7 +233,7 @@ impl Supervisor<'_> {
     }
 
     fn kill(&self) {
-        if let Some(group) = self.group {
+        if let Some(group) = self.group.or_else(|| self.guardian.group()) {
             // Fails only if nobody is left: the guardian was quicker.
             let _ = kill_process_group(group, Signal::KILL);
         }
