@@ -71,3 +71,27 @@ fn nobody_holds_a_lock_for_a_reader_that_is_gone() {
         assert!(start.elapsed() < support::SOON);
     }
 }
+
+#[test]
+fn on_a_file_nothing_touches_the_network() {
+    let place = Place::new();
+    let mut hold = holding(&place, &["hold", "l"]);
+    let fds = std::fs::read_dir(format!("/proc/{}/fd", hold.pid())).unwrap();
+    let targets = fds.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
+    let sockets: Vec<String> = targets
+        .filter_map(|target| {
+            let inode = target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+            Some(inode.to_owned())
+        })
+        .collect();
+    for table in ["tcp", "tcp6", "udp", "udp6"] {
+        // Without IPv6 there is no such table.
+        let table = std::fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default();
+        let inodes = table.lines().filter_map(|line| line.split_whitespace().nth(9));
+        for inode in inodes {
+            assert!(!sockets.iter().any(|socket| socket == inode), "{inode} is on the network");
+        }
+    }
+    hold.close_input();
+    assert_eq!(hold.end(), Some(0));
+}
