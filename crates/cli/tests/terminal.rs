@@ -30,6 +30,7 @@ impl Session {
             .arg(command.replace("leasehold ", &format!("{binary} ")))
             .arg("/dev/null")
             .env("LEASEHOLD", binary)
+            .env("SHELL", "/bin/sh")
             .env("TERM", "xterm")
             .env("PS1", "> ")
             .env("XDG_DATA_HOME", place.path())
@@ -161,12 +162,21 @@ fn ctrl_c_reaches_the_command_once() {
     // Alone at the terminal the command has it; with a pipe behind, we pass it on.
     for pipe in ["", " | cat"] {
         // Into a file: Ctrl-C also ends whoever reads the pipe.
-        let script = "trap 'echo ouch >>log' INT; echo start >log; i=0; \
+        let script = "trap 'echo ouch >>log' INT; echo $$ >pid; echo start >log; i=0; \
                       while [ $i -lt 20 ]; do sleep 0.05; i=$((i+1)); done; echo end >>log; exit 5";
         std::fs::write(place.file("job.sh"), script).unwrap();
+        let has_terminal = || {
+            let pid = std::fs::read_to_string(place.file("pid")).unwrap();
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap();
+            stat.split(' ').nth(4) == stat.split(' ').nth(7)
+        };
         let log = || std::fs::read_to_string(place.file("log")).unwrap_or_default();
         let mut session = Session::open(&place, &format!("leasehold run job -- sh job.sh{pipe}"));
         eventually(SOON, "the command runs", || log().contains("start"));
+        if pipe.is_empty() {
+            // It gets the terminal when it runs: a Ctrl-C a moment before also goes to the shell.
+            eventually(SOON, "the command has the terminal", has_terminal);
+        }
         session.press(CTRL_C);
         let code = session.end();
         assert!(!pipe.is_empty() || code == 5, "{code}");
