@@ -33,8 +33,38 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
+impl Args {
+    /// What was typed, or what is wrong with it.
+    ///
+    /// `run` first and alone: to describe all commands to the parser takes as long as to acquire a
+    /// lock.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        match OnlyRun::try_parse() {
+            Ok(OnlyRun { global, command: RunCommand::Run(run) }) => {
+                Ok(Self { global, command: Command::Run(run) })
+            }
+            Err(_) => Self::try_parse(),
+        }
+    }
+}
+
+/// [`Args`] with one command.
+#[derive(Debug, Parser)]
+struct OnlyRun {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: RunCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum RunCommand {
+    Run(run::Args),
+}
+
 /// What every command understands.
 #[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Options of all commands")]
 pub(crate) struct Global {
     /// Where the locks live: sqlite:PATH, redis://a,b,c, rediss://…, unix://… [env:
     /// LEASEHOLD_BACKEND] [default: sqlite:]

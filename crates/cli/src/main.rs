@@ -15,7 +15,6 @@ mod waiting;
 use std::process::ExitCode;
 
 use args::{Args, Command};
-use clap::Parser;
 use context::Context;
 use exit::{Exit, Failure};
 
@@ -25,7 +24,7 @@ fn main() -> ExitCode {
     if arguments.next().is_some_and(|first| first == child::guardian::COMMAND) {
         return child::guardian::main(arguments);
     }
-    let args = match Args::try_parse() {
+    let args = match Args::read() {
         Ok(args) => args,
         Err(error) => {
             let is_help = !error.use_stderr();

@@ -19,8 +19,8 @@ use crate::waiting::Asking;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit codes: the command's own; 128+N if signal N ended it; 75 busy; 69 no quorum \
-                  or backend; 79 lease lost; 78 bad configuration; 64 usage; 126 or 127 if the \
-                  command cannot be started.\n\nThe command finds LEASEHOLD_NAME, \
+                  or backend; 79 lease lost; 77 refused; 78 bad configuration; 64 usage; 126 or \
+                  127 if the command cannot be started.\n\nThe command finds LEASEHOLD_NAME, \
                   LEASEHOLD_FENCE, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS and LEASEHOLD_BACKEND in its \
                   environment. Storage that checks the fence refuses a holder that is too \
                   late.\n\nThe command runs in a process group of its own. What it leaves running \
