@@ -15,8 +15,11 @@ use crate::support::{CutOff, eventually, is_free, ms, owners, secs};
 /// Long enough that nothing expires while a slow machine runs a case.
 const LONG: Duration = secs(20);
 
-/// Short enough to wait for, long enough for slow machines.
+/// Short enough to wait for its end.
 const SHORT: Duration = ms(600);
+
+/// Short enough to outlive, long enough to be kept on a machine that stops for a second.
+const KEPT: Duration = ms(1_800);
 
 pub(crate) async fn a_held_lock_is_refused_to_others_and_they_learn_who_holds_it(
     backend: &Backend,
@@ -56,10 +59,10 @@ pub(crate) async fn fences_grow_with_every_acquisition_by_whomever(backend: &Bac
 
 pub(crate) async fn a_kept_lease_outlives_its_ttl_many_times(backend: &Backend) {
     let (ours, theirs) = (backend.open().await, backend.open().await);
-    let guard = ours.lock("l").ttl(SHORT).acquire().await.unwrap();
-    let until = Instant::now() + 4 * SHORT;
+    let guard = ours.lock("l").ttl(KEPT).acquire().await.unwrap();
+    let until = Instant::now() + 3 * KEPT;
     while Instant::now() < until {
-        assert!(theirs.lock("l").ttl(SHORT).try_acquire().await.unwrap().is_none());
+        assert!(theirs.lock("l").ttl(KEPT).try_acquire().await.unwrap().is_none());
         guard.ensure_valid(Duration::ZERO).unwrap();
         tokio::time::sleep(ms(40)).await;
     }
@@ -95,13 +98,13 @@ pub(crate) async fn a_lease_that_is_not_kept_is_lost_before_anybody_else_gets_it
 
 pub(crate) async fn an_extended_lease_outlives_its_first_deadline(backend: &Backend) {
     let (ours, theirs) = (backend.open().await, backend.open().await);
-    let guard = ours.lock("l").ttl(SHORT).manual().acquire().await.unwrap();
-    let until = Instant::now() + 3 * SHORT;
+    let guard = ours.lock("l").ttl(KEPT).manual().acquire().await.unwrap();
+    let until = Instant::now() + 2 * KEPT;
     while Instant::now() < until {
-        tokio::time::sleep(SHORT / 6).await;
+        tokio::time::sleep(KEPT / 6).await;
         let left = guard.extend().await.unwrap();
-        assert!(left > SHORT / 2, "{left:?}");
-        assert!(theirs.lock("l").ttl(SHORT).try_acquire().await.unwrap().is_none());
+        assert!(left > KEPT / 2, "{left:?}");
+        assert!(theirs.lock("l").ttl(KEPT).try_acquire().await.unwrap().is_none());
     }
     assert_eq!(guard.release().await, ReleaseOutcome::Released);
 }
@@ -123,10 +126,10 @@ pub(crate) async fn a_lost_lease_cannot_be_extended(backend: &Backend) {
 pub(crate) async fn max_hold_ends_a_lease_that_could_be_kept(backend: &Backend) {
     let ours = backend.open().await;
     let start = Instant::now();
-    let guard = ours.lock("l").ttl(SHORT).max_hold(2 * SHORT).acquire().await.unwrap();
+    let guard = ours.lock("l").ttl(KEPT).max_hold(KEPT + SHORT).acquire().await.unwrap();
     let loss = tokio::time::timeout(LONG, guard.lost()).await.unwrap();
-    assert_eq!(loss.reason, LossReason::MaxHold { limit: 2 * SHORT });
-    assert!(start.elapsed() >= 2 * SHORT, "{:?}", start.elapsed());
+    assert_eq!(loss.reason, LossReason::MaxHold { limit: KEPT + SHORT });
+    assert!(start.elapsed() >= KEPT + SHORT, "{:?}", start.elapsed());
     drop(guard);
     eventually("it is given back", || is_free(&ours, "l")).await;
 }
@@ -452,7 +455,7 @@ pub(crate) async fn names_are_taken_literally(backend: &Backend) {
 
 pub(crate) async fn a_forced_release_frees_the_lock_and_stops_its_holder(backend: &Backend) {
     let (ours, theirs) = (backend.open().await, backend.open().await);
-    let guard = ours.lock("l").ttl(SHORT).acquire().await.unwrap();
+    let guard = ours.lock("l").ttl(KEPT).acquire().await.unwrap();
     eventually("all nodes", || async { owners(&theirs, "l").await.len() == backend.nodes }).await;
     assert!(theirs.force_release("l", guard.fence()).await.unwrap());
     let loss = tokio::time::timeout(LONG, guard.lost()).await.expect("the holder hears of it");
@@ -562,17 +565,17 @@ pub(crate) async fn two_tasks_may_share_one_client(backend: &Backend) {
 
 pub(crate) async fn a_detached_lease_is_extended_and_released_by_its_token(backend: &Backend) {
     let (ours, theirs) = (backend.open().await, backend.open().await);
-    let guard = ours.lock("l").ttl(SHORT).acquire().await.unwrap();
+    let guard = ours.lock("l").ttl(KEPT).acquire().await.unwrap();
     eventually("all nodes", || async { owners(&theirs, "l").await.len() == backend.nodes }).await;
     let token = guard.detach();
     let text = token.to_string();
     let token: leasehold::LeaseToken = text.parse().unwrap();
-    let until = Instant::now() + 2 * SHORT;
+    let until = Instant::now() + KEPT + SHORT;
     while Instant::now() < until {
         let left = theirs.extend(&token).await.unwrap();
-        assert!(left > SHORT / 2 && left < SHORT, "{left:?}");
-        assert!(ours.lock("l").ttl(SHORT).try_acquire().await.unwrap().is_none());
-        tokio::time::sleep(SHORT / 6).await;
+        assert!(left > KEPT / 2 && left < KEPT, "{left:?}");
+        assert!(ours.lock("l").ttl(KEPT).try_acquire().await.unwrap().is_none());
+        tokio::time::sleep(KEPT / 6).await;
     }
     assert_eq!(theirs.release(&token).await, ReleaseOutcome::Released);
     assert_eq!(theirs.release(&token).await, ReleaseOutcome::AlreadyExpired);
