@@ -227,12 +227,17 @@ pub enum NodeError {
         /// The reason, in the system's words.
         reason: String,
     },
-    /// The node answered with an error: NOAUTH, LOADING, READONLY, OOM, disk full …
+    /// The node is there, but not for us: wrong password, missing right, another cluster's node.
+    Denied {
+        /// The node's own words, or whose node it is.
+        reason: String,
+    },
+    /// The node answered with an error: LOADING, READONLY, OOM, disk full …
     Rejected {
         /// The node's own words.
         reason: String,
     },
-    /// The node may not vote now: quarantined, clock jumped, another cluster, a replica …
+    /// The node may not vote now: quarantined, clock jumped, a replica …
     NotVoting {
         /// Why, and for how long.
         reason: String,
@@ -335,6 +340,7 @@ impl fmt::Display for NodeError {
         match self {
             Self::TimedOut { after } => write!(f, "timed out after {after:?}"),
             Self::Unreachable { reason }
+            | Self::Denied { reason }
             | Self::Rejected { reason }
             | Self::NotVoting { reason }
             | Self::Overloaded { reason } => f.write_str(reason),

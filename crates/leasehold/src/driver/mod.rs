@@ -153,7 +153,7 @@ impl Cluster {
     fn veto(&self) -> Option<NodeError> {
         let foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         let reason = |node| format!("not asked, because {node} belongs to another cluster");
-        foreign.as_ref().map(|node| NodeError::NotVoting { reason: reason(node) })
+        foreign.as_ref().map(|node| NodeError::Denied { reason: reason(node) })
     }
 
     /// Looks for nodes of other clusters in our list.

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold::{Drift, NodeHealth, NodeReports, NodeState};
+use leasehold::{Drift, NodeError, NodeHealth, NodeReports, NodeState};
 
 use super::finding::{Finding, Level};
 use super::members::{membership, ttl};
 use crate::commands::nodes::offset;
 use crate::duration::short;
-use crate::exit::is_denial;
 
 /// Everything that was learned.
 pub(super) struct Patient {
@@ -104,7 +103,7 @@ fn standing(node: &NodeHealth) -> Finding {
             "give every client the same member list; leasehold config shows this one",
         )
         .at(node),
-        NodeState::Down { error } if is_denial(error) => Finding::bad(
+        NodeState::Down { error: error @ NodeError::Denied { .. } } => Finding::bad(
             Level::Error,
             "credentials",
             error.to_string(),
