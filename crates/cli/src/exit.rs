@@ -131,7 +131,9 @@ impl From<&Failure> for Exit {
             Failure::NoQuorum { nodes, .. } => missing(nodes),
             Failure::Inspect(InspectError::NoQuorum { nodes }) => missing(nodes),
             Failure::Inspect(_) => Self::Usage,
-            Failure::ForceRelease(ForceReleaseError::FenceMovedOn { .. }) => Self::Refused,
+            Failure::ForceRelease(
+                ForceReleaseError::FenceMovedOn { .. } | ForceReleaseError::NoFence { .. },
+            ) => Self::Refused,
             Failure::ForceRelease(ForceReleaseError::NoQuorum { nodes, .. }) => missing(nodes),
             Failure::ForceRelease(_) => Self::Usage,
             Failure::Init(InitError::Unreachable { error, .. }) => match error {

@@ -44,11 +44,13 @@ pub enum Request {
         /// Whose ownership ends.
         holder: Holder,
     },
-    /// Take the lock away from whoever owns it with `fence` or less, and raise the fence so that
-    /// this owner cannot heal it back. Needs the node's identity.
+    /// Take the lock away from `holder`, who acquired it with `fence`, and raise the fence so that
+    /// it cannot be healed back. Needs the node's identity.
     ForceRelease {
         /// Which lock.
         lock: LockName,
+        /// Whose ownership ends. Where another owns it, nothing is written.
+        holder: Holder,
         /// The fence that the operator saw.
         fence: Fence,
     },
@@ -130,9 +132,9 @@ pub enum Reply {
         /// The fence on this node.
         fence: Fence,
     },
-    /// Release: was the owner, and is no more.
+    /// Release or force-release: was the owner, and is no more.
     Released,
-    /// Release: was not the owner.
+    /// Release or force-release: was not the owner.
     NotHeld {
         /// Who is.
         owner: Option<Owner>,
