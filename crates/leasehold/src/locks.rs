@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Fence, LockName, NodeError, Owner, Reply, Request};
+use leasehold_core::{Drift, Fence, LockName, NodeError, Owner, Reply, Request};
 
 use crate::driver::{Cluster, Gather};
 use crate::error::{
@@ -105,6 +105,27 @@ impl Locks {
     /// The longest Ttl of the cluster, once a node that votes told it.
     pub fn max_ttl(&self) -> Option<Duration> {
         self.cluster.max_ttl()
+    }
+
+    /// How long a node may take to answer when it is about a lease of `ttl`; see
+    /// [`Builder::timeout`].
+    pub fn timeout(&self, ttl: Duration) -> Duration {
+        self.cluster.limit.of(ttl)
+    }
+
+    /// How far clocks may drift; see [`Builder::drift`].
+    pub fn drift(&self) -> Drift {
+        self.cluster.drift
+    }
+
+    /// How far wall clocks may be apart; see [`Builder::max_clock_skew`].
+    pub fn max_clock_skew(&self) -> Duration {
+        self.cluster.policy.max_clock_skew
+    }
+
+    /// Whether a node that lost its memory sits out; see [`Builder::quarantine`].
+    pub fn quarantine(&self) -> bool {
+        self.cluster.policy.quarantine
     }
 
     /// Takes the lock called `name` away from its holder, if that acquired it with the fence

@@ -41,7 +41,11 @@ pub(crate) struct Limit {
 
 impl Limit {
     pub(crate) fn for_ttl(self, ttl: Ttl) -> Duration {
-        self.time.min(ttl.get().mul_f64(self.share_of_ttl))
+        self.of(ttl.get())
+    }
+
+    pub(crate) fn of(self, ttl: Duration) -> Duration {
+        self.time.min(ttl.mul_f64(self.share_of_ttl))
     }
 }
 
