@@ -28,6 +28,14 @@ pub(crate) fn short(duration: Duration) -> String {
     }
 }
 
+/// As it can be typed into a command or a URL.
+pub(crate) fn typed(duration: Duration) -> String {
+    match duration.subsec_nanos() {
+        0 => format!("{}s", duration.as_secs()),
+        _ => format!("{}ms", duration.as_millis() + 1),
+    }
+}
+
 /// Whole milliseconds, for JSON.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
@@ -58,6 +66,10 @@ mod tests {
             (200_000_000, "3m 20s"),
         ] {
             assert_eq!(short(Duration::from_micros(micros)), text);
+        }
+        for (micros, text) in [(30_000_000, "30s"), (1_250_400, "1251ms"), (80, "1ms")] {
+            assert_eq!(typed(Duration::from_micros(micros)), text);
+            assert!(parse(text).is_ok());
         }
     }
 }

@@ -131,12 +131,15 @@ impl From<&Failure> for Exit {
             Failure::NoQuorum { nodes, .. } => missing(nodes),
             Failure::Inspect(InspectError::NoQuorum { nodes }) => missing(nodes),
             Failure::Inspect(_) => Self::Usage,
-            Failure::ForceRelease(ForceReleaseError::FenceMovedOn { .. }) => Self::Refused,
+            Failure::ForceRelease(
+                ForceReleaseError::FenceMovedOn { .. } | ForceReleaseError::NoFence { .. },
+            ) => Self::Refused,
             Failure::ForceRelease(ForceReleaseError::NoQuorum { nodes, .. }) => missing(nodes),
             Failure::ForceRelease(_) => Self::Usage,
-            Failure::Init(InitError::Unreachable { error, .. }) if !is_denial(error) => {
-                Self::Unavailable
-            }
+            Failure::Init(InitError::Unreachable { error, .. }) => match error {
+                NodeError::Denied { .. } => Self::Refused,
+                _ => Self::Unavailable,
+            },
             Failure::Init(_) => Self::Refused,
             Failure::Usage(_) => Self::Usage,
             Failure::Config(_) => Self::Config,
@@ -171,28 +174,13 @@ fn missing(nodes: &NodeReports) -> Exit {
     let denials = nodes
         .0
         .iter()
-        .filter(|report| matches!(&report.answer, Some(Err(error)) if is_denial(error)))
+        .filter(|report| matches!(report.answer, Some(Err(NodeError::Denied { .. }))))
         .count();
     let needed = nodes.0.len() / 2 + 1;
     if denials > 0 && nodes.answered() + denials >= needed {
         Exit::Refused
     } else {
         Exit::Unavailable
-    }
-}
-
-const DENIALS: [&str; 5] =
-    ["NOAUTH", "WRONGPASS", "NOPERM", "ACL failure", "executing the script can't"];
-
-/// Whether a node is there but does not serve us: wrong password, missing right, another's node.
-pub(crate) fn is_denial(error: &NodeError) -> bool {
-    match error {
-        // The first words of Redis's errors are part of its protocol; scripts put it otherwise.
-        NodeError::Rejected { reason } => DENIALS.iter().any(|words| reason.contains(words)),
-        NodeError::NotVoting { reason } => {
-            reason.contains("belongs to cluster") || reason.contains("belongs to another cluster")
-        }
-        _ => false,
     }
 }
 

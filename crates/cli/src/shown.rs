@@ -45,13 +45,10 @@ impl<'a> Shown<'a> {
         self.status.owner().map(|(owner, _)| owner.to_string())
     }
 
-    /// The fence of the holder, or else the highest that any node remembers.
+    /// The fence of whoever has it on most nodes, or else the highest that any node remembers.
     pub(crate) fn fence(&self) -> Option<u64> {
-        let held = self.status.holder().and_then(|holder| {
-            let own = |sighting: &&Sighting| sighting.owner.as_ref() == Some(holder);
-            self.sightings().filter(own).filter_map(|sighting| sighting.fence).max()
-        });
-        held.or_else(|| self.status.fence()).map(leasehold::Fence::get)
+        let owners = self.status.owner().and_then(|(owner, _)| self.status.fence_of(owner));
+        owners.or_else(|| self.status.fence()).map(leasehold::Fence::get)
     }
 
     /// When it was acquired: fences follow the nodes' clocks, in microseconds, unless a clock was

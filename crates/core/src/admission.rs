@@ -346,7 +346,8 @@ impl Standing {
             Self::Voting(_) => return None,
             Self::Down(error) => return Some(error.clone()),
             Self::Unknown => "not connected yet".to_owned(),
-            Self::Refused { reason } | Self::Foreign { reason } => reason.clone(),
+            Self::Foreign { reason } => return Some(NodeError::Denied { reason: reason.clone() }),
+            Self::Refused { reason } => reason.clone(),
             Self::Waiting { cause: Cause::Barred, .. } => Cause::Barred.to_string(),
             Self::Waiting { until, cause } => {
                 format!("{cause}: it does not vote for another {:.1?}", until.since(now))

@@ -59,7 +59,9 @@ impl LockTable {
                 self.extend(now, clock, lock, holder, *token, *ttl)
             }
             Request::Release { lock, holder } => self.release(lock, holder),
-            Request::ForceRelease { lock, fence } => self.force_release(lock, *fence),
+            Request::ForceRelease { lock, holder, fence } => {
+                self.force_release(lock, holder, *fence)
+            }
             Request::Inspect { lock } => Reply::Seen(self.sighting(now, lock)),
             Request::List { prefix } => self.list(now, prefix),
             Request::Probe => Reply::Stranger { record: self.record.clone() },
@@ -131,17 +133,16 @@ impl LockTable {
         }
     }
 
-    fn force_release(&mut self, lock: &LockName, expected: Fence) -> Reply {
+    fn force_release(&mut self, lock: &LockName, holder: &Holder, seen: Fence) -> Reply {
         let fence = self.fence(lock);
-        if fence > expected {
+        if fence > seen {
             return Reply::Superseded { fence };
         }
-        let entry = self.locks.entry(lock.clone()).or_default();
-        entry.fence = Some(expected.next());
-        match entry.owner.take() {
-            Some(_) => Reply::Released,
-            None => Reply::NotHeld { owner: None },
+        let reply = self.release(lock, holder);
+        if !matches!(reply, Reply::NotHeld { owner: Some(_) }) {
+            self.locks.entry(lock.clone()).or_default().fence = Some(seen.next());
         }
+        reply
     }
 
     fn list(&mut self, now: Moment, prefix: &str) -> Reply {
@@ -348,13 +349,17 @@ mod tests {
     fn a_forced_release_cannot_be_healed_back() {
         let mut node = bench(0);
         node.at(0, &node.acquire(1, 5));
-        let force = |fence| Request::ForceRelease {
+        let force = |holder, fence| Request::ForceRelease {
             lock: LockName::new("l").unwrap(),
+            holder: who(holder),
             fence: Fence::new(fence).unwrap(),
         };
-        assert!(matches!(node.at(0, &force(4)), Reply::Superseded { .. }));
-        assert_eq!(node.at(0, &force(5)), Reply::Released);
+        assert!(matches!(node.at(0, &force(1, 4)), Reply::Superseded { .. }));
+        assert_eq!(node.at(0, &force(1, 5)), Reply::Released);
         assert!(matches!(node.at(0, &node.extend(1, 5)), Reply::Superseded { .. }));
+        node.at(0, &node.acquire(2, 7));
+        let left_alone = Reply::NotHeld { owner: Some(Owner::Holder(who(2))) };
+        assert_eq!(node.at(0, &force(1, 7)), left_alone);
     }
 
     #[test]

@@ -44,11 +44,13 @@ pub enum Request {
         /// Whose ownership ends.
         holder: Holder,
     },
-    /// Take the lock away from whoever owns it with `fence` or less, and raise the fence so that
-    /// this owner cannot heal it back. Needs the node's identity.
+    /// Take the lock away from `holder`, who acquired it with `fence`, and raise the fence so that
+    /// it cannot be healed back. Needs the node's identity.
     ForceRelease {
         /// Which lock.
         lock: LockName,
+        /// Whose ownership ends. Where another owns it, nothing is written.
+        holder: Holder,
         /// The fence that the operator saw.
         fence: Fence,
     },
@@ -130,9 +132,9 @@ pub enum Reply {
         /// The fence on this node.
         fence: Fence,
     },
-    /// Release: was the owner, and is no more.
+    /// Release or force-release: was the owner, and is no more.
     Released,
-    /// Release: was not the owner.
+    /// Release or force-release: was not the owner.
     NotHeld {
         /// Who is.
         owner: Option<Owner>,
@@ -227,12 +229,17 @@ pub enum NodeError {
         /// The reason, in the system's words.
         reason: String,
     },
-    /// The node answered with an error: NOAUTH, LOADING, READONLY, OOM, disk full …
+    /// The node is there, but not for us: wrong password, missing right, another cluster's node.
+    Denied {
+        /// The node's own words, or whose node it is.
+        reason: String,
+    },
+    /// The node answered with an error: LOADING, READONLY, OOM, disk full …
     Rejected {
         /// The node's own words.
         reason: String,
     },
-    /// The node may not vote now: quarantined, clock jumped, another cluster, a replica …
+    /// The node may not vote now: quarantined, clock jumped, a replica …
     NotVoting {
         /// Why, and for how long.
         reason: String,
@@ -335,6 +342,7 @@ impl fmt::Display for NodeError {
         match self {
             Self::TimedOut { after } => write!(f, "timed out after {after:?}"),
             Self::Unreachable { reason }
+            | Self::Denied { reason }
             | Self::Rejected { reason }
             | Self::NotVoting { reason }
             | Self::Overloaded { reason } => f.write_str(reason),

@@ -366,10 +366,12 @@ pub enum InspectError {
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum ForceReleaseError {
-    /// Another acquisition came in between: the fence is not the one that was named.
+    /// The holder's fence is not the one that was named; if it is higher, somebody else acquired the
+    /// lock since.
     #[error(
-        "lock `{lock}`: its fence is {found}, not {expected}: somebody else acquired it since\n\
-         hint: look at it again before you take it away"
+        "lock `{lock}`: its fence is {found}, not {expected}{}\n\
+         hint: look at it again before you take it away",
+        if found > expected { ": somebody else acquired it since" } else { "" }
     )]
     FenceMovedOn {
         /// Which lock.
@@ -378,6 +380,16 @@ pub enum ForceReleaseError {
         expected: Fence,
         /// What stands there.
         found: Fence,
+    },
+    /// It is not one of ours, and so has no fence by which to tell it from what was seen before.
+    #[error(
+        "lock `{lock}` is held by {owner}: it has no fence\nhint: remove it with its own tools"
+    )]
+    NoFence {
+        /// Which lock.
+        lock: LockName,
+        /// Who holds it.
+        owner: Owner,
     },
     /// Too few nodes answered.
     #[error("lock `{lock}`: {} of {} nodes answered, {} needed: {nodes}", nodes.answered(), nodes.0.len(), nodes.needed())]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Fence, LockName, NodeError, Reply, Request};
+use leasehold_core::{Drift, Fence, LockName, NodeError, Owner, Reply, Request};
 
 use crate::driver::{Cluster, Gather};
 use crate::error::{
@@ -107,8 +107,29 @@ impl Locks {
         self.cluster.max_ttl()
     }
 
-    /// Takes the lock called `name` away from its holder, if its fence still is `expected`, and says
-    /// whether there was one.
+    /// How long a node may take to answer when it is about a lease of `ttl`; see
+    /// [`Builder::timeout`].
+    pub fn timeout(&self, ttl: Duration) -> Duration {
+        self.cluster.limit.of(ttl)
+    }
+
+    /// How far clocks may drift; see [`Builder::drift`].
+    pub fn drift(&self) -> Drift {
+        self.cluster.drift
+    }
+
+    /// How far wall clocks may be apart; see [`Builder::max_clock_skew`].
+    pub fn max_clock_skew(&self) -> Duration {
+        self.cluster.policy.max_clock_skew
+    }
+
+    /// Whether a node that lost its memory sits out; see [`Builder::quarantine`].
+    pub fn quarantine(&self) -> bool {
+        self.cluster.policy.quarantine
+    }
+
+    /// Takes the lock called `name` away from its holder, if that acquired it with the fence
+    /// `expected`, and says whether there was one.
     ///
     /// The holder is not asked and may go on until its deadline: this breaks mutual exclusion for
     /// whoever does not check the fence. For people who know that the holder is gone.
@@ -121,33 +142,40 @@ impl Locks {
         let moved_on =
             |found| ForceReleaseError::FenceMovedOn { lock: lock.clone(), expected, found };
         let no_quorum = |nodes| ForceReleaseError::NoQuorum { lock: lock.clone(), nodes };
-        // First a look, so that a fence that moved on is found before anything is changed.
-        match self.inspect(lock.as_str()).await {
-            Ok(status) => match status.fence() {
-                Some(found) if found > expected => return Err(moved_on(found)),
-                _ => {}
-            },
+        let status = match self.inspect(lock.as_str()).await {
+            Ok(status) => status,
             Err(InspectError::NoQuorum { nodes }) => return Err(no_quorum(nodes)),
             Err(InspectError::Options(error)) => return Err(error.into()),
+        };
+        let Some((owner, _)) = status.owner() else {
+            return Ok(false);
+        };
+        let Owner::Holder(holder) = owner else {
+            return Err(ForceReleaseError::NoFence { lock, owner: owner.clone() });
+        };
+        let found = status.fence_of(owner).unwrap_or_default();
+        if found != expected {
+            return Err(moved_on(found));
         }
-        let request = Request::ForceRelease { lock: lock.clone(), fence: expected };
+        let (lock, holder) = (lock.clone(), holder.clone());
+        let request = Request::ForceRelease { lock, holder, fence: expected };
         let mut gather = self.cluster.gather(request, LOOK_LIMIT).await;
         let reports = self.reports(&mut gather);
-        let count = |wanted: fn(&Reply) -> bool| {
-            let replies =
-                reports.0.iter().filter_map(|report| report.answer.as_ref()?.as_ref().ok());
-            replies.filter(|reply| wanted(reply)).count()
-        };
-        let released = count(|reply| matches!(reply, Reply::Released));
-        let free = released + count(|reply| matches!(reply, Reply::NotHeld { .. }));
-        if free >= self.quorum() {
-            return Ok(released > 0);
+        let (mut released, mut free, mut superseded) = (0, 0, Vec::new());
+        for report in &reports.0 {
+            match report.answer {
+                Some(Ok(Reply::Released)) => released += 1,
+                Some(Ok(Reply::NotHeld { owner: None })) => free += 1,
+                // This holder neither has it there nor can heal it: an attempt of another went by.
+                Some(Ok(Reply::Superseded { fence })) => superseded.push(fence),
+                _ => {}
+            }
         }
-        let superseded = reports.0.iter().find_map(|report| match report.answer {
-            Some(Ok(Reply::Superseded { fence })) => Some(fence),
-            _ => None,
-        });
-        Err(superseded.map_or_else(|| no_quorum(reports), moved_on))
+        match superseded.iter().max() {
+            Some(fence) if superseded.len() >= self.quorum() => Err(moved_on(*fence)),
+            _ if released + free + superseded.len() >= self.quorum() => Ok(released > 0),
+            _ => Err(no_quorum(reports)),
+        }
     }
 
     pub(crate) fn reports(&self, gather: &mut Gather) -> NodeReports {

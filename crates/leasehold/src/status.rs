@@ -32,7 +32,14 @@ impl LockStatus {
         self.owner().filter(|(_, votes)| *votes > self.nodes.len() / 2).map(|(owner, _)| owner)
     }
 
-    /// The highest fence on record.
+    /// The fence with which `owner` acquired it.
+    pub fn fence_of(&self, owner: &Owner) -> Option<Fence> {
+        // The last round that it asked counts, and is the highest.
+        let own = self.sightings().filter(|sighting| sighting.owner.as_ref() == Some(owner));
+        own.filter_map(|sighting| sighting.fence).max()
+    }
+
+    /// The highest fence on record, also of attempts that did not succeed.
     pub fn fence(&self) -> Option<Fence> {
         self.sightings().filter_map(|sighting| sighting.fence).max()
     }

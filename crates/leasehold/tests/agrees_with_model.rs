@@ -144,7 +144,7 @@ impl Case {
             0..35 => Request::Acquire { lock, holder, proposal: fence, ttl },
             35..55 => Request::Extend { lock, holder, token: fence, ttl },
             55..75 => Request::Release { lock, holder },
-            75..80 => Request::ForceRelease { lock, fence },
+            75..80 => Request::ForceRelease { lock, holder, fence },
             80..85 => Request::Inspect { lock },
             85..89 => {
                 let rest = &lock.as_str()[self.tag.len()..];

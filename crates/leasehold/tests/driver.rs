@@ -1,6 +1,8 @@
 //! What the driver does between the core and the nodes, seen from both sides: on memory nodes that
 //! count what they are asked, with a clock that the test moves.
 
+mod asking;
+
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,9 +10,14 @@ use std::time::Duration;
 use leasehold::clock::{Clock, SystemClock};
 use leasehold::node::{Ask, Node, NodeId};
 use leasehold::nodes::memory::MemoryNode;
-use leasehold::{AcquireError, Background, Fence, Locks, ReleaseOutcome};
-use leasehold_core::{Moment, Record, Request, WallMicros};
+use leasehold::{
+    AcquireError, Background, Fence, ForceReleaseError, Holder, LockName, Locks, Owner,
+    ReleaseOutcome,
+};
+use leasehold_core::{Moment, Record, Reply, Request, Ttl, WallMicros};
 use tokio::sync::watch;
+
+use asking::ask;
 
 /// The machine's clock, moved ahead as by a suspend.
 #[derive(Debug, Default)]
@@ -131,10 +138,12 @@ async fn an_extension_is_never_sent_after_the_deadline() {
 async fn an_uncontended_lock_takes_one_round_and_a_fence_ahead_of_the_clock_two_once() {
     let nodes = three();
     let locks = open(&nodes).await;
-    drop(locks.lock("l").ttl(TTL).acquire().await.unwrap());
+    let _ = locks.lock("l").ttl(TTL).acquire().await.unwrap().release().await;
     assert_eq!(nodes[0].acquires(), 1);
     let far = Fence::new(SystemClock.wall().0 + 3_600_000_000).unwrap();
-    locks.force_release("l", far).await.unwrap();
+    for node in &nodes {
+        raise_fence(node, "l", far);
+    }
     let first = locks.lock("l").ttl(TTL).try_acquire().await.unwrap().expect("free");
     assert!(first.fence() > far);
     assert_eq!(nodes[0].acquires(), 2, "the second round goes above what the first found");
@@ -163,27 +172,77 @@ async fn an_acquire_survives_that_all_records_just_changed() {
     }
 }
 
+fn record(node: &MemoryNode) -> String {
+    let Ok(Reply::Facts(facts)) = ask(node, None, Request::Probe) else { panic!() };
+    facts.record.unwrap()
+}
+
 fn raise_floor(node: &Counting) {
-    use leasehold_core::Reply;
-    struct Sink(std::sync::mpsc::Sender<leasehold_core::Answer>);
-    impl leasehold::node::ReplySink for Sink {
-        fn answer(&self, _: usize, _: u32, answer: leasehold_core::Answer) {
-            let _ = self.0.send(answer);
-        }
-    }
-    let ask = |request| {
-        let (sender, answer) = std::sync::mpsc::channel();
-        let reply_to = leasehold::node::ReplyTo::new(Arc::new(Sink(sender)), 0, 0);
-        let limit = Duration::from_secs(1);
-        node.ask(Ask { request: Arc::new(request), pass: None, reply_to, limit });
-        answer.recv().unwrap().unwrap()
-    };
-    let Reply::Facts(facts) = ask(Request::Probe) else { panic!() };
-    let text = facts.record.unwrap();
+    let text = record(&node.inner);
     let record = Record::parse(&text).unwrap();
     let raised = Record { floor: record.floor.next(), ..record }.to_string();
     let request = Request::ReplaceRecord { expected: Some(text.into()), record: raised.into() };
-    assert_eq!(ask(request), Reply::Record { replaced: true });
+    assert_eq!(ask(&node.inner, None, request), Ok(Reply::Record { replaced: true }));
+}
+
+/// As a client does whose clock is far ahead: acquires, and gives it back.
+fn raise_fence(node: &Counting, name: &str, proposal: Fence) {
+    let (lock, holder) = (LockName::new(name).unwrap(), Holder::new("h", 1).unwrap());
+    let (acquire, release) = take_and_give(&lock, &holder, proposal);
+    assert_eq!(ask(&node.inner, Some(&record(&node.inner)), acquire), Ok(Reply::Granted));
+    assert_eq!(ask(&node.inner, None, release), Ok(Reply::Released));
+}
+
+fn take_and_give(lock: &LockName, holder: &Holder, proposal: Fence) -> (Request, Request) {
+    let (lock, holder, ttl) = (lock.clone(), holder.clone(), Ttl::new(TTL).unwrap());
+    let release = Request::Release { lock: lock.clone(), holder: holder.clone() };
+    (Request::Acquire { lock, holder, proposal, ttl }, release)
+}
+
+/// A node on which the next holder comes just before a forced release of the one before.
+struct Overtaken {
+    inner: MemoryNode,
+    next: Holder,
+}
+
+impl Node for Overtaken {
+    fn id(&self) -> &NodeId {
+        self.inner.id()
+    }
+
+    fn ask(&self, forced: Ask) {
+        if let Request::ForceRelease { lock, holder, fence } = &*forced.request {
+            let (_, release) = take_and_give(lock, holder, *fence);
+            let (acquire, _) = take_and_give(lock, &self.next, fence.next().next());
+            assert_eq!(ask(&self.inner, None, release), Ok(Reply::Released));
+            let record = record(&self.inner);
+            assert_eq!(ask(&self.inner, Some(&record), acquire), Ok(Reply::Granted));
+        }
+        self.inner.ask(forced);
+    }
+
+    fn generation(&self) -> watch::Receiver<u64> {
+        self.inner.generation()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forced_release_that_comes_too_late_leaves_the_next_holder_alone() {
+    let next = Holder::new("next", 2).unwrap();
+    let node = |name: &str| {
+        let inner = MemoryNode::new(NodeId::new(name), Arc::new(SystemClock));
+        Arc::new(Overtaken { inner, next: next.clone() }) as Arc<dyn Node>
+    };
+    for names in [&["a"][..], &["a", "b", "c"]] {
+        let nodes = names.iter().map(|name| node(name)).collect();
+        let locks = Locks::builder().nodes(nodes).trust_new_nodes().open().await.unwrap();
+        let guard = locks.lock("l").ttl(TTL).manual().acquire().await.unwrap();
+        let error = locks.force_release("l", guard.fence()).await.unwrap_err();
+        let ForceReleaseError::FenceMovedOn { found, .. } = error else { panic!("{error}") };
+        assert_eq!(found, guard.fence().next().next());
+        let status = locks.inspect("l").await.unwrap();
+        assert_eq!(status.owner(), Some((&Owner::Holder(next.clone()), names.len())));
+    }
 }
 
 #[tokio::test]

@@ -20,6 +20,10 @@ pub enum Need {
     PythonPeers,
     /// A folder whose `node_modules` holds redlock, redis-semaphore and ioredis.
     NodePeers,
+    /// `zsh`, with its functions.
+    Zsh,
+    /// `fish`, with its functions.
+    Fish,
 }
 
 impl Need {
@@ -29,6 +33,8 @@ impl Need {
             Need::Valkey => "valkey-server",
             Need::PythonPeers => "python with the peer libraries",
             Need::NodePeers => "node with the peer libraries",
+            Need::Zsh => "zsh",
+            Need::Fish => "fish",
         }
     }
 
@@ -38,6 +44,8 @@ impl Need {
             Need::Valkey => "LEASEHOLD_TEST_VALKEY",
             Need::PythonPeers => "LEASEHOLD_TEST_PYTHON",
             Need::NodePeers => "LEASEHOLD_TEST_NODE_PEERS",
+            Need::Zsh => "LEASEHOLD_TEST_ZSH",
+            Need::Fish => "LEASEHOLD_TEST_FISH",
         }
     }
 
@@ -47,6 +55,8 @@ impl Need {
             Need::Valkey => "valkey-server",
             Need::PythonPeers => "peers-py/bin/python",
             Need::NodePeers => "peers-node",
+            Need::Zsh => "zsh",
+            Need::Fish => "fish",
         })
     }
 
@@ -67,7 +77,7 @@ impl Need {
     }
 
     /// Where it is; panics with what to do when it is nowhere.
-    pub(crate) fn path(self) -> PathBuf {
+    pub fn path(self) -> PathBuf {
         self.find().unwrap_or_else(|| panic!("{}", self.missing()))
     }
 }

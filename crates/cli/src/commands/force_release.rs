@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use leasehold::{Fence, ForceReleaseError};
+use leasehold::Fence;
 use serde_json::json;
 use tracing::warn;
 
@@ -20,11 +20,11 @@ use crate::output::say;
                   should have been extended. Only storage that checks the fence keeps it out.\n\n\
                   Example:\n  leasehold status deploy          # shows the fence\n  \
                   leasehold force-release deploy --fence 1763245803123456 --reason 'host db1 is dead' --yes\n\n\
-                  Exit codes: 0 free now; 77 the fence moved on: somebody else acquired it since; \
-                  69 no quorum or backend; 64 no confirmation."
+                  Exit codes: 0 free now, or nobody held it; 77 its fence is another: somebody else \
+                  acquired it since; 69 no quorum or backend; 64 no confirmation."
 )]
 pub(crate) struct Args {
-    /// The fence that `status` shows; refused if it moved on since
+    /// The holder's fence, as `status` shows it; refused if another holds the lock since
     #[arg(long, value_name = "N", value_parser = fence)]
     fence: Fence,
     /// Why, for the record: goes to stderr, to the JSON and to the traces
@@ -46,16 +46,7 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
         confirm(name, fence)?;
     }
     let locks = context.open().await?;
-    let released = match locks.force_release(name, fence).await {
-        // Nobody has it: whoever moved the fence on is gone, too.
-        Err(error @ ForceReleaseError::FenceMovedOn { .. }) => {
-            match locks.inspect(name).await?.owner() {
-                Some(_) => return Err(error.into()),
-                None => false,
-            }
-        }
-        other => other?,
-    };
+    let released = locks.force_release(name, fence).await?;
     warn!(lock = %name, %fence, reason = %args.reason, released, "force-released");
     if output.json {
         output.object(&json!({

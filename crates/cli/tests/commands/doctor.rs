@@ -1,9 +1,18 @@
-//! `doctor`: each illness is found, with what it endangers and a command that fixes it.
+//! `doctor`: each illness is found, with what it endangers and a command that fixes it. Where the
+//! command can be followed, it is, and the finding is gone.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use leasehold_testkit::{Fault, Need, Proxy, RedisServer, skip};
 use serde_json::Value;
 
-use crate::harness::{Desk, new_servers};
+use crate::harness::{Desk, Ran, new_servers};
 
 /// Examines quickly.
 fn examine(desk: &Desk, code: i32) -> Vec<Value> {
@@ -32,6 +41,31 @@ fn one(objects: &[Value], check: &str, level: &str, words: &[&str]) -> Value {
     finding.clone()
 }
 
+#[track_caller]
+fn none(objects: &[Value], check: &str) {
+    assert!(findings(objects, check).is_empty(), "{check}: {objects:#?}");
+}
+
+/// Types what a finding says after the last colon, as a person would.
+#[track_caller]
+fn follow(desk: &Desk, finding: &Value) -> Ran {
+    let fix = finding["fix"].as_str().unwrap();
+    let typed = fix.rsplit(": ").next().unwrap();
+    let ours = Path::new(env!("CARGO_BIN_EXE_leasehold")).parent().unwrap().display();
+    let servers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/servers");
+    let path = format!("{ours}:{servers}:{}", std::env::var("PATH").unwrap());
+    let mut shell = Command::new("sh");
+    for (name, value) in desk.command(&[]).get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    let ran = Ran::of(shell.args(["-ec", typed]).env("PATH", path).output().unwrap());
+    assert!(!ran.out.contains("ERR"), "{typed}: {ran:?}");
+    ran.expect(0)
+}
+
 #[test]
 fn a_file_is_well_and_leaves_no_lock_behind() {
     let desk = Desk::sqlite();
@@ -49,7 +83,8 @@ fn a_file_is_well_and_leaves_no_lock_behind() {
 fn five_nodes_on_one_host_are_a_warning_and_nothing_else() {
     let Some(desk) = Desk::redis(5) else { return };
     let objects = examine(&desk, 1);
-    one(&objects, "same host", "warning", &["127.0.0.1", "a quorum is gone at once"]);
+    let words = ["127.0.0.1", "a quorum is gone at once", "a machine of its own"];
+    one(&objects, "same host", "warning", &words);
     assert_eq!(objects.last().unwrap()["warnings"], 1, "{objects:#?}");
     for check in ["vote", "version", "rights", "persistence", "clock", "round trip", "identity"] {
         let fine = objects.iter().filter(|o| o["check"] == check && o["level"] == "ok").count();
@@ -65,18 +100,43 @@ fn unreachable_nodes_and_wrong_passwords_are_told_apart() {
         return;
     }
     let locked = RedisServer::redis().password("hunter2").start();
-    let wrong = Desk::with(format!("redis://:hunter3@{}", locked.addr()));
-    one(&examine(&wrong, 2), "credentials", "error", &["WRONGPASS", "redis-cli -h 127.0.0.1"]);
-    let none = Desk::with(format!("redis://{}", locked.addr()));
-    one(&examine(&none, 2), "credentials", "error", &["NOAUTH"]);
-    let down = Desk::with("redis://127.0.0.1:1");
-    one(&examine(&down, 2), "reach", "error", &["connection refused", "-p 1 PING"]);
+    let ping = format!("redis-cli -h 127.0.0.1 -p {} --askpass PING", locked.port());
+    let wrong = Desk::with(format!("redis://:hunter3@{}?timeout=1s", locked.addr()));
+    one(&examine(&wrong, 2), "credentials", "error", &["WRONGPASS", "one vote less", &ping]);
+    let nothing = Desk::with(format!("redis://{}?timeout=1s", locked.addr()));
+    one(&examine(&nothing, 2), "credentials", "error", &["NOAUTH", &ping]);
+    let right = Desk::with(format!("redis://:hunter2@{}?timeout=1s", locked.addr()));
+    none(&examine(&right, 1), "credentials");
+
+    let server = RedisServer::redis().start();
+    server.kill();
+    let down = Desk::of(vec![server]);
+    let ping = format!("redis-cli -h 127.0.0.1 -p {} PING", down.servers[0].port());
+    one(&examine(&down, 2), "reach", "error", &["connection refused", "one vote less", &ping]);
     // The same codes everywhere else.
-    for (desk, code) in [(&wrong, 77), (&none, 77), (&down, 69)] {
+    for (desk, code) in [(&wrong, 77), (&nothing, 77), (&down, 69)] {
         desk.run(&["status", "x"]).fails(code, &["0 of 1 nodes answered"]);
         desk.run(&["acquire", "x", "--ttl", "1s", "-n"]).fails(code, &["127.0.0.1"]);
         desk.run(&["init"]).fails(code, &["does not answer"]);
     }
+    let finding = one(&examine(&down, 2), "reach", "error", &["start it"]);
+    down.servers[0].restart();
+    assert_eq!(follow(&down, &finding).out, "PONG\n");
+    none(&examine(&down, 1), "reach");
+}
+
+#[test]
+fn a_node_that_says_nothing_at_all_is_out_of_reach() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let server = RedisServer::redis().start();
+    let proxy = Proxy::to(server.addr());
+    proxy.set(Fault::Stall);
+    let desk = Desk::with(format!("redis://{}?timeout=60s", proxy.addr()));
+    let addr = proxy.addr();
+    let ping = format!("-p {} PING", addr.rsplit(':').next().unwrap());
+    one(&examine(&desk, 2), "reach", "error", &["timed out after 1", &ping]);
 }
 
 #[test]
@@ -104,10 +164,13 @@ fn a_missing_right_is_found_by_trying() {
         Desk::with(backend.replace("redis://", &format!("redis://{user}:pw@")))
     };
     as_user("full").run(&["init"]).expect(0);
-    assert!(findings(&examine(&as_user("full"), 1), "rights").is_empty());
+    none(&examine(&as_user("full"), 1), "rights");
     let objects = examine(&as_user("less"), 2);
     let name = format!("{}/0", full.servers[2].addr());
-    one(&objects, "rights", "error", &["acquire: ", "docs/backends/redis.md", &name]);
+    let fix = format!("redis-cli -h 127.0.0.1 -p {} ACL SETUSER", full.servers[2].port());
+    let words =
+        ["acquire: ", "docs/backends/redis.md", &name, &fix, "it counts as voting but cannot"];
+    one(&objects, "rights", "error", &words);
     // A quorum has the right.
     as_user("less").run(&["acquire", "x", "--ttl", "1s", "-n"]).expect(0);
     for server in &full.servers {
@@ -115,30 +178,122 @@ fn a_missing_right_is_found_by_trying() {
     }
     let denied = as_user("less").run(&["acquire", "y", "--ttl", "1s", "-n"]);
     denied.fails(77, &["docs/backends/redis.md"]);
+    for server in &full.servers {
+        server.command(&["ACL", "SETUSER", "less", "+zadd", "+zscan"]).unwrap();
+    }
+    none(&examine(&as_user("less"), 1), "rights");
 }
 
 #[test]
-fn replicas_evicting_nodes_and_other_clusters_are_dangerous() {
+fn new_nodes_do_not_vote_until_somebody_vouches_for_them() {
+    let Some(servers) = new_servers(3) else { return };
+    let desk = Desk::of(servers);
+    let objects = examine(&desk, 1);
+    let found = findings(&objects, "vote");
+    assert_eq!(found.len(), 3, "{objects:#?}");
+    for finding in &found {
+        let text = finding.to_string();
+        for word in ["new or lost its memory: it does not vote for another", "one vote less"] {
+            assert!(text.contains(word), "{text}");
+        }
+    }
+    assert!(follow(&desk, &found[0]).out.starts_with("3 node(s) vote"));
+    none(&examine(&desk, 1), "vote");
+}
+
+#[test]
+fn replicas_are_dangerous_and_even_numbers_are_useless() {
     let Some(servers) = new_servers(2) else { return };
     let port = servers[0].port().to_string();
     servers[1].command(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
     let desk = Desk::of(servers);
     let objects = examine(&desk, 2);
-    one(&objects, "role", "error", &["it is a replica", "REPLICAOF NO ONE"]);
-    one(&objects, "nodes", "warning", &["2 nodes survive 0 failure(s), as 1 do"]);
+    let words = ["it is a replica", "a replica forgets what its primary answered"];
+    let replica = one(&objects, "role", "error", &words);
+    assert_eq!(follow(&desk, &replica).out, "OK\n");
+    none(&examine(&desk, 1), "role");
+    let words = ["2 nodes survive 0 failure(s), as 1 do", "adds nothing"];
+    let even = one(&objects, "nodes", "warning", &words);
+    assert!(follow(&desk, &even).out.contains("quorum"), "leasehold plan --nodes 3");
+    let Some(three) = Desk::redis(3) else { return };
+    none(&examine(&three, 1), "nodes");
+}
 
+#[test]
+fn a_server_in_cluster_mode_and_one_that_is_too_old_do_not_vote() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let desk = Desk::of(vec![RedisServer::redis().config("cluster-enabled", "yes").start()]);
+    let words = ["cluster mode", "its data move between shards", "redis-server --port 7001"];
+    one(&examine(&desk, 2), "role", "error", &words);
+
+    let server = RedisServer::redis().start();
+    let desk = Desk::with(format!("redis://{}?timeout=1s", as_version_5(server.addr())));
+    let words = ["redis 5.", "is too old: it must be 6.2 or later", "one vote less", "upgrade it"];
+    let finding = one(&examine(&desk, 2), "version", "error", &words);
+    assert!(follow(&desk, &finding).out.contains("redis_version:5."));
+}
+
+/// A way to a server on which it looks like an old one, for as long as the test runs.
+fn as_version_5(server: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (client, server) = (client.unwrap(), TcpStream::connect(&server).unwrap());
+            let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            thread::spawn(move || carry(from, to));
+            thread::spawn(move || carry(server, client));
+        }
+    });
+    address
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream) {
+    let (told, shown): (&[u8], &[u8]) = (b"redis_version:", b"redis_version:5");
+    let mut buffer = [0; 65536];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        let bytes = &mut buffer[..count];
+        if let Some(at) = bytes.windows(told.len()).position(|part| part == told) {
+            bytes[at..at + shown.len()].copy_from_slice(shown);
+        }
+        if to.write_all(bytes).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn nodes_that_evict_keys_are_dangerous() {
+    if skip(Need::Redis) {
+        return;
+    }
     let evicts = RedisServer::redis()
         .config("maxmemory", "100mb")
         .config("maxmemory-policy", "allkeys-lru")
         .start();
-    let words = &["allkeys-lru", "CONFIG SET maxmemory-policy noeviction"];
+    let words = ["allkeys-lru", "a lock that is evicted is free while somebody holds it"];
     let desk = Desk::of(vec![evicts]);
-    one(&examine(&desk, 2), "eviction", "error", words);
+    let finding = one(&examine(&desk, 2), "eviction", "error", &words);
     let strict = Desk::with(format!("{}&strict=true", desk.backend.clone().unwrap()));
-    one(&examine(&strict, 2), "eviction", "error", words);
+    assert_eq!(one(&examine(&strict, 2), "eviction", "error", &words)["fix"], finding["fix"]);
+    assert_eq!(follow(&desk, &finding).out, "OK\n");
+    none(&examine(&desk, 1), "eviction");
+    none(&examine(&strict, 1), "eviction");
+}
 
-    let other = Desk::with(format!("redis://{},127.0.0.1:1", desk.servers[0].addr()));
-    one(&examine(&other, 2), "identity", "error", &["belongs to cluster", "same member list"]);
+#[test]
+fn other_member_lists_and_other_settings_of_the_cluster_are_found() {
+    let Some(desk) = Desk::redis(1) else { return };
+    let other = Desk::with(format!("redis://{},127.0.0.1:1?timeout=1s", desk.servers[0].addr()));
+    let words = ["belongs to cluster", "do not exclude each other", "leasehold config"];
+    one(&examine(&other, 2), "identity", "error", &words);
+    let backend = desk.backend.clone().unwrap();
+    let other = Desk::with(format!("{backend}&max_ttl=7s"));
+    let words = ["its cluster has max_ttl 86400s", "one vote less", "leave max_ttl out"];
+    one(&examine(&other, 2), "max_ttl", "error", &words);
+    none(&examine(&desk, 1), "max_ttl");
 }
 
 #[test]
@@ -148,11 +303,16 @@ fn one_node_warns_of_what_it_cannot_survive_unless_every_answer_is_on_disk() {
     }
     let desk = Desk::of(vec![RedisServer::redis().start()]);
     let objects = examine(&desk, 1);
-    one(&objects, "persistence", "warning", &["CONFIG SET appendfsync always"]);
-    one(&objects, "nodes", "warning", &["survives no failure", "leasehold plan"]);
-    let desk = Desk::of(vec![RedisServer::redis().append_fsync("always").start()]);
-    let objects = examine(&desk, 1);
-    assert!(findings(&objects, "persistence").is_empty(), "{objects:#?}");
+    let words = ["there is no other node", "a restart forgets locks that are held"];
+    let memory = one(&objects, "persistence", "warning", &words);
+    let words = ["survives no failure", "no lock can be had while it is down"];
+    let alone = one(&objects, "nodes", "warning", &words);
+    follow(&desk, &alone);
+    // Unless it sits out what it may have forgotten.
+    let sits_out = Desk::with(format!("{}&quarantine=on", desk.backend.clone().unwrap()));
+    none(&examine(&sits_out, 1), "persistence");
+    assert_eq!(follow(&desk, &memory).out, "OK\nOK\n");
+    none(&examine(&desk, 1), "persistence");
 }
 
 #[test]
@@ -162,34 +322,101 @@ fn one_server_under_two_names_is_found() {
     }
     let servers = RedisServer::redis().start_many(2);
     let (a, b) = (servers[0].addr(), servers[1].addr());
-    let desk = Desk::with(format!("redis://{a},{b},redis://{a}/1"));
+    let desk = Desk::with(format!("redis://{a},{b},redis://{a}/1?timeout=1s"));
     desk.run(&["init"]).expect(0);
     let objects = examine(&desk, 2);
-    one(&objects, "same server", "error", &[&format!("{a}/0, {a}/1 are one server process")]);
+    let found = format!("{a}/0, {a}/1 are one server process");
+    let words = [&*found, "one restart forgets several votes", "independent servers only"];
+    one(&objects, "same server", "error", &words);
 }
 
 #[test]
-fn wrong_clocks_and_slow_ways_are_measured() {
+fn clocks_that_are_apart_are_measured_against_the_limit_in_force() {
     if skip(Need::Redis) {
         return;
     }
-    let ahead = RedisServer::redis().with_clock_shim().start();
-    ahead.set_clock_offset(5.0);
-    let desk = Desk::of(vec![ahead]);
-    one(&examine(&desk, 2), "clock", "error", &["its clock is +", "chronyc"]);
-    desk.servers[0].set_clock_offset(0.7);
-    one(&examine(&desk, 1), "clock", "warning", &["its clock is +"]);
-    desk.servers[0].set_clock_offset(-5.0);
-    one(&examine(&desk, 2), "clock", "error", &["its clock is -"]);
+    let mut servers = RedisServer::redis().start_many(2);
+    servers.insert(1, RedisServer::redis().with_clock_shim().start());
+    servers[1].set_clock_offset(5.0);
+    let desk = Desk::of(servers);
+    desk.run(&["init"]).expect(0);
+    let set = |seconds| desk.servers[1].set_clock_offset(seconds);
+    let name = format!("{}/0", desk.servers[1].addr());
+    let words = [&*name, "its clock is +", "max_clock_skew is 1.0s", "wrong clocks", "chronyc"];
+    one(&examine(&desk, 2), "clock", "error", &words);
+    set(-5.0);
+    one(&examine(&desk, 2), "clock", "error", &[&name, "its clock is -", "chronyc tracking"]);
+    set(0.7);
+    one(&examine(&desk, 1), "clock", "warning", &[&name, "its clock is +"]);
 
+    let with =
+        |parameter: &str| Desk::with(format!("{}&{parameter}", desk.backend.clone().unwrap()));
+    none(&examine(&with("max_clock_skew=3s"), 1), "clock");
+    let words = ["its clock is +", "max_clock_skew is 250ms"];
+    one(&examine(&with("max_clock_skew=250ms"), 2), "clock", "error", &words);
+    set(0.0);
+    none(&examine(&desk, 1), "clock");
+}
+
+#[test]
+fn a_clock_that_runs_at_another_speed_is_noticed() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let mut servers = RedisServer::redis().start_many(2);
+    servers.insert(1, RedisServer::redis().with_clock_shim().start());
+    let backend = Desk::of(servers);
+    backend.run(&["init"]).expect(0);
+    let (hasty, name) = (&backend.servers[1], format!("{}/0", backend.servers[1].addr()));
+    // However far it runs ahead: what is to be found is that it does.
+    let url = format!("{}&max_clock_skew=1h", backend.backend.clone().unwrap());
+    let watch = |desk: &Desk| desk.run(&["doctor", "--json", "--watch", "1500ms"]);
+    let is_over = AtomicBool::new(false);
+    let objects = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                hasty.jump_clock(0.005);
+            }
+        });
+        let ran = watch(&Desk::with(&url));
+        is_over.store(true, Ordering::Relaxed);
+        ran.expect(2).objects()
+    });
+    let words = [&*name, "its clock moved +", "against ours in", "two holders", "chronyc tracking"];
+    one(&objects, "drift", "error", &words);
+    let words = [&*name, "its clock jumped forward by", "one vote less", "chronyc tracking"];
+    one(&objects, "vote", "warning", &words);
+    let objects = watch(&Desk::with(&url)).expect(1).objects();
+    none(&objects, "drift");
+    none(&objects, "vote");
+}
+
+#[test]
+fn slow_ways_are_measured_against_the_ttl_and_the_limit_in_force() {
+    if skip(Need::Redis) {
+        return;
+    }
     let server = RedisServer::redis().start();
     let proxy = Proxy::to(server.addr());
-    let desk = Desk::with(format!("redis://{}?timeout=2s", proxy.addr()));
-    desk.run(&["init"]).expect(0);
-    proxy.set(Fault::Delay(std::time::Duration::from_millis(60)));
-    one(&examine(&desk, 1), "round trip", "warning", &["?timeout="]);
-    let objects = desk.run(&["doctor", "--json", "--watch", "0", "--ttl", "300ms"]);
-    one(&objects.expect(2).objects(), "round trip", "error", &["--ttl"]);
-    let objects = desk.run(&["doctor", "--json", "--watch", "0", "--ttl", "48h"]);
-    one(&objects.expect(2).objects(), "ttl", "error", &["max_ttl"]);
+    let with = |timeout: &str, ttl: &str, code| {
+        let desk = Desk::with(format!("redis://{}?timeout={timeout}", proxy.addr()));
+        desk.run(&["doctor", "--json", "--watch", "500ms", "--ttl", ttl]).expect(code).objects()
+    };
+    let last = |finding: &Value| {
+        let fix = finding["fix"].as_str().unwrap();
+        fix.rsplit([' ', '=']).next().unwrap().to_owned()
+    };
+    let words =
+        ["a ttl of 2days is above the cluster's max_ttl, 1day", "no lock can be had with it"];
+    let finding = one(&with("5s", "48h", 2), "ttl", "error", &words);
+    none(&with("5s", &last(&finding), 1), "ttl");
+
+    proxy.set(Fault::Delay(Duration::from_millis(100)));
+    none(&with("5s", "10s", 1), "round trip");
+    let words = ["for a ttl of 10.0s", "misses the time limit of 700ms", "?timeout="];
+    let finding = one(&with("700ms", "10s", 1), "round trip", "warning", &words);
+    none(&with(&last(&finding), "10s", 1), "round trip");
+    let words = ["for a ttl of 1.5s", "leases are spent on asking", "--ttl "];
+    let finding = one(&with("5s", "1500ms", 2), "round trip", "error", &words);
+    none(&with("5s", &last(&finding), 1), "round trip");
 }

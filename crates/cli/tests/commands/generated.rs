@@ -1,8 +1,12 @@
 //! Manual pages and completions: made, read back, and driven.
 
-use std::process::Command;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-use crate::harness::Desk;
+use leasehold_testkit::{Need, skip};
+
+use crate::harness::{Desk, Ran};
 use crate::screen::on_a_screen;
 
 const PAGES: &[&str] = &[
@@ -72,15 +76,8 @@ fn offered(desk: &Desk, words: &[&str]) -> Vec<String> {
         "$function_name" "$1" "${@: -1}" "${@: -2:1}"
         printf '%s\n' "${COMPREPLY[@]}"
     "#;
-    let plain = desk.command(&[]);
-    let mut bash = Command::new("bash");
+    let mut bash = at_a_shell(desk, "bash");
     bash.args(["--norc", "-c", drive, "bash"]).arg(&script).arg(program).args(words);
-    for (name, value) in plain.get_envs() {
-        match value {
-            Some(value) => bash.env(name, value),
-            None => bash.env_remove(name),
-        };
-    }
     let output = bash.output().unwrap();
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(err.is_empty(), "{err}");
@@ -104,6 +101,90 @@ fn bash_completes_commands_flags_and_names_of_locks() {
     assert!(!offered(&desk, &["plan", "ot"]).contains(&"other".to_owned()));
 }
 
+/// A shell in which `leasehold` is a command.
+fn at_a_shell(desk: &Desk, shell: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(shell);
+    for (name, value) in desk.command(&[]).get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let ours = Path::new(env!("CARGO_BIN_EXE_leasehold")).parent().unwrap().display();
+    command.env("PATH", format!("{ours}:{}", std::env::var("PATH").unwrap()));
+    command
+}
+
+/// Puts the completions where `completions --help` says.
+fn install(desk: &Desk, shell: &str, place: &str) {
+    let file = desk.home().join(place);
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(file, desk.run(&["completions", shell]).expect(0).out).unwrap();
+}
+
+#[test]
+fn fish_completes_commands_flags_and_names_of_locks() {
+    if skip(Need::Fish) {
+        return;
+    }
+    let desk = Desk::sqlite();
+    for name in ["invoice/1", "invoice/2", "with space", "team:blue"] {
+        desk.acquire(name);
+    }
+    let url = format!("sqlite:{}", desk.home().join("other.db").display());
+    desk.run(&["--backend", &url, "acquire", "elsewhere", "--ttl", "20s"]).expect(0);
+    install(&desk, "fish", "config/fish/completions/leasehold.fish");
+    let offered = |line: &str| -> Vec<String> {
+        let mut fish = at_a_shell(&desk, Need::Fish.path());
+        fish.args(["-c", "complete -C $argv[1]", line]).stdin(Stdio::null());
+        let ran = Ran::of(fish.current_dir(desk.home()).output().unwrap());
+        assert!(ran.err.is_empty(), "{ran:?}");
+        // What follows a tab is an explanation.
+        ran.out.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(offered("leasehold rel"), ["release"]);
+    assert!(offered("leasehold ").contains(&"force-release".to_owned()));
+    assert_eq!(offered("leasehold status --js"), ["--json"]);
+    let all = ["invoice/1", "invoice/2", "team:blue", "with space"];
+    assert_eq!(offered("leasehold status "), all);
+    assert_eq!(offered("leasehold watch inv"), ["invoice/1", "invoice/2"]);
+    assert!(offered("leasehold run te").contains(&"team:blue".to_owned()));
+    assert_eq!(offered(&format!("leasehold --backend {url} status ")), ["elsewhere"]);
+    assert_eq!(offered("leasehold plan inv"), [""; 0]);
+}
+
+#[test]
+fn a_person_at_a_real_zsh_gets_commands_and_names_of_locks() {
+    if skip(Need::Zsh) {
+        return;
+    }
+    let desk = Desk::sqlite();
+    desk.acquire("with space");
+    desk.acquire("team:blue");
+    let url = format!("sqlite:{}", desk.home().join("other.db").display());
+    desk.run(&["--backend", &url, "acquire", "elsewhere", "--ttl", "20s"]).expect(0);
+    install(&desk, "zsh", ".zfunc/_leasehold");
+    let start = "[[ -n $ZSH_MODULES ]] && module_path=($ZSH_MODULES)\n\
+                 fpath=(~/.zfunc $fpath)\nautoload -Uz compinit && compinit -u -D\n\
+                 unsetopt beep prompt_sp\nprint loaded $_comps[leasehold]\n";
+    std::fs::write(desk.home().join(".zshrc"), start).unwrap();
+    let mut zsh = at_a_shell(&desk, Need::Zsh.path());
+    zsh.args(["-d", "-i", "+m"]).env_remove("ZDOTDIR").current_dir(desk.home());
+    let typed = format!(
+        "leasehold stat\twi\t\nleasehold status team:b\t\n\
+         leasehold --backend {url} status else\t\nexit\n"
+    );
+    let (code, seen) = on_a_screen(zsh, &typed);
+    assert_eq!(code, 0, "{seen}");
+    let plain = seen.replace("\x1b[32m", "");
+    for line in ["loaded _leasehold", "with space  held", "team:blue  held", "elsewhere  held"] {
+        assert!(plain.contains(line), "no `{line}` in {seen}");
+    }
+    for word in ["not found", "error", "_leasehold:", "_leasehold_names:"] {
+        assert!(!plain.contains(word), "`{word}` in {seen}");
+    }
+}
+
 #[test]
 fn a_person_at_a_real_bash_gets_names_from_the_backend_on_the_line() {
     let desk = Desk::sqlite();
@@ -113,21 +194,8 @@ fn a_person_at_a_real_bash_gets_names_from_the_backend_on_the_line() {
     desk.run(&["--backend", &url, "acquire", "elsewhere", "--ttl", "20s"]).expect(0);
     let script = desk.home().join("completions.bash");
     std::fs::write(&script, desk.run(&["completions", "bash"]).expect(0).out).unwrap();
-    let bin = desk.home().join("bin");
-    std::fs::create_dir(&bin).unwrap();
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_leasehold"), bin.join("leasehold")).unwrap();
-
-    let plain = desk.command(&[]);
-    let mut bash = Command::new("bash");
-    bash.args(["--norc", "--noprofile", "-i"]);
-    for (name, value) in plain.get_envs() {
-        match value {
-            Some(value) => bash.env(name, value),
-            None => bash.env_remove(name),
-        };
-    }
-    let path = std::env::var("PATH").unwrap();
-    bash.env("PATH", format!("{}:{path}", bin.display())).env("INPUTRC", "/dev/null");
+    let mut bash = at_a_shell(&desk, "bash");
+    bash.args(["--norc", "--noprofile", "-i"]).env("INPUTRC", "/dev/null");
     let typed = format!(
         "source {}\nleasehold status wi\t\nleasehold status team:b\t\n\
          leasehold --backend {url} status else\t\nexit\n",

@@ -49,7 +49,7 @@ fn init_changes_nothing_unless_every_node_is_there_and_new() {
 
     // The same nodes in another list.
     let some: Vec<_> = desk.servers[..2].iter().map(|server| server.addr()).collect();
-    let other = Desk::with(format!("redis://{}", some.join(",")));
+    let other = Desk::with(format!("redis://{}?timeout=1s", some.join(",")));
     other.run(&["init"]).fails(77, &["belongs to cluster"]);
     other.run(&["acquire", "x", "--ttl", "5s", "-n"]).fails(77, &["belongs to"]);
     let nodes = other.run(&["nodes", "--json"]).expect(69);

@@ -41,7 +41,11 @@ pub(crate) struct Limit {
 
 impl Limit {
     pub(crate) fn for_ttl(self, ttl: Ttl) -> Duration {
-        self.time.min(ttl.get().mul_f64(self.share_of_ttl))
+        self.of(ttl.get())
+    }
+
+    pub(crate) fn of(self, ttl: Duration) -> Duration {
+        self.time.min(ttl.mul_f64(self.share_of_ttl))
     }
 }
 
@@ -153,7 +157,7 @@ impl Cluster {
     fn veto(&self) -> Option<NodeError> {
         let foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         let reason = |node| format!("not asked, because {node} belongs to another cluster");
-        foreign.as_ref().map(|node| NodeError::NotVoting { reason: reason(node) })
+        foreign.as_ref().map(|node| NodeError::Denied { reason: reason(node) })
     }
 
     /// Looks for nodes of other clusters in our list.

@@ -31,7 +31,7 @@ async fn serves(node: &RedisNode) {
     ask(node, Request::List { prefix: String::new() }, None).await.unwrap();
     assert_eq!(ask(node, release(name, 1), None).await, Ok(Reply::Released));
     ask(node, acquire(name, 2, 300), pass).await.unwrap();
-    let force = Request::ForceRelease { lock: lock(name), fence: fence(300) };
+    let force = force_release(name, 2, 300);
     assert_eq!(ask(node, force, pass).await, Ok(Reply::Released));
     let forget = Request::ForgetIdle { below: fence(99) };
     assert_eq!(ask(node, forget, pass).await, Ok(Reply::Forgot { fences: 0 }));

@@ -33,7 +33,7 @@ async fn forgotten_scripts_are_sent_whole_and_work() {
         flush();
         assert_eq!(ask(&node, release("a", 1), None).await, Ok(Reply::Released));
         flush();
-        let force = Request::ForceRelease { lock: lock("a"), fence: fence(300) };
+        let force = force_release("a", 1, 300);
         assert_eq!(ask(&node, force, Some(&pass)).await, Ok(Reply::NotHeld { owner: None }));
         flush();
         let forget = Request::ForgetIdle { below: fence(50) };
@@ -50,7 +50,7 @@ async fn every_script_is_known_by_our_sum_after_connecting() {
         ask(&node, acquire("a", 1, 200), Some(&pass)).await.unwrap();
         ask(&node, extend("a", 1, 200), Some(&pass)).await.unwrap();
         ask(&node, release("a", 1), None).await.unwrap();
-        let force = Request::ForceRelease { lock: lock("a"), fence: fence(300) };
+        let force = force_release("a", 1, 300);
         ask(&node, force, Some(&pass)).await.unwrap();
         ask(&node, Request::ForgetIdle { below: fence(5) }, Some(&pass)).await.unwrap();
         assert_eq!(calls(&server, "eval"), 0, "no script was unknown");

@@ -88,7 +88,7 @@ async fn releases_end_one_ownership_and_leave_the_fence() {
         let behind = Ok(Reply::Behind { fence: fence(200) });
         assert_eq!(ask(&node, acquire("a", 1, 200), pass).await, behind);
 
-        let force = |number| Request::ForceRelease { lock: lock("a"), fence: fence(number) };
+        let force = |number| force_release("a", 3, number);
         let superseded = |at| Ok(Reply::Superseded { fence: fence(at) });
         assert_eq!(ask(&node, force(199), pass).await, superseded(200));
         assert_eq!(ask(&node, force(200), pass).await, not_held(None));
@@ -96,6 +96,14 @@ async fn releases_end_one_ownership_and_leave_the_fence() {
         ask(&node, acquire("a", 3, 300), pass).await.unwrap();
         let stranger = Ok(Reply::Stranger { record: Some(record(100)) });
         assert_eq!(ask(&node, force(300), Some(&super::support::pass("x", 1, 0))).await, stranger);
+        let other = force_release("a", 4, 300);
+        assert_eq!(
+            ask(&node, other, pass).await,
+            not_held(Some(ours(3))),
+            "another's is left alone"
+        );
+        let extended = ask(&node, extend("a", 3, 300), pass).await;
+        assert!(matches!(extended, Ok(Reply::Extended { .. })), "nor was its fence raised");
         assert_eq!(ask(&node, force(300), pass).await, Ok(Reply::Released));
         assert_eq!(ask(&node, extend("a", 3, 300), pass).await, superseded(301));
         assert!(!server.exists(&key("a")));
@@ -125,10 +133,12 @@ async fn foreign_keys_are_named_and_never_touched() {
             let look = Request::Inspect { lock: lock(name) };
             assert_eq!(ask(&node, look, None).await, Ok(Reply::Seen(seen)));
         }
-        let force = Request::ForceRelease { lock: lock("hash"), fence: fence(500) };
+        for name in ["hash", "string"] {
+            let forced = ask(&node, force_release(name, 1, 500), pass).await;
+            assert!(matches!(forced, Ok(Reply::NotHeld { owner: Some(_) })), "{forced:?}");
+            assert!(server.exists(&key(name)));
+        }
         let hash = Owner::ForeignKey { kind: "hash".into() };
-        let not_held = Ok(Reply::NotHeld { owner: Some(hash.clone()) });
-        assert_eq!(ask(&node, force, pass).await, not_held);
         assert!(!server.exists("leasehold:fences"), "nothing was written");
         assert_eq!(server.command(&["HGET", &key("hash"), "f"]), Ok(Value::Text("v".into())));
         server.command(&["PEXPIRE", &key("hash"), "600000"]).unwrap();
@@ -315,7 +325,7 @@ async fn random_requests_answer_like_the_lock_table() {
                 0..6 => acquire(name, who, number),
                 6..10 => extend(name, who, number),
                 10..14 => release(name, who),
-                14 => Request::ForceRelease { lock: lock(name), fence: fence(number) },
+                14 => force_release(name, who, number),
                 15 | 16 => Request::Inspect { lock: lock(name) },
                 17 => Request::List { prefix: ["", "a", "ab", "b"][dice(4) as usize].into() },
                 18 => Request::ForgetIdle { below: fence(number) },

@@ -146,6 +146,10 @@ pub(crate) fn release(name: &str, who: u128) -> Request {
     Request::Release { lock: lock(name), holder: holder(who) }
 }
 
+pub(crate) fn force_release(name: &str, who: u128, seen: u64) -> Request {
+    Request::ForceRelease { lock: lock(name), holder: holder(who), fence: fence(seen) }
+}
+
 pub(crate) fn key(name: &str) -> String {
     format!("{DEFAULT_PREFIX}{name}")
 }

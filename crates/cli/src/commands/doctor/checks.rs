@@ -5,36 +5,42 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold::{Drift, NodeHealth, NodeReports, NodeState};
+use leasehold::{Drift, NodeError, NodeHealth, NodeReports, NodeState};
 
 use super::finding::{Finding, Level};
 use super::members::{membership, ttl};
 use crate::commands::nodes::offset;
-use crate::duration::short;
-use crate::exit::is_denial;
+use crate::duration::{short, typed};
 
 /// Everything that was learned.
 pub(super) struct Patient {
     pub(super) quorum: usize,
     pub(super) ttl: Duration,
     pub(super) max_ttl: Option<Duration>,
+    /// What a node has to answer in.
+    pub(super) timeout: Duration,
+    pub(super) max_clock_skew: Duration,
+    pub(super) drift: Drift,
+    /// Whether a node that lost its memory sits out.
+    pub(super) quarantine: bool,
     /// How long the clocks were watched.
     pub(super) watched: Duration,
-    /// As the nodes were before.
+    /// As the nodes were at the beginning of that.
     pub(super) before: Vec<NodeHealth>,
     pub(super) nodes: Vec<NodeHealth>,
+    /// As they were at its end, after the rehearsal.
+    pub(super) after: Vec<NodeHealth>,
     pub(super) rehearsal: Vec<(&'static str, NodeReports)>,
     pub(super) hosts: BTreeMap<String, Vec<IpAddr>>,
 }
 
-/// How far wall clocks may be apart; what the library tolerates by default.
-const MAX_SKEW: Duration = Duration::from_secs(1);
-
 /// A ttl should be this many round trips long, or leases are spent on asking.
 const TRIPS_PER_TTL: u32 = 10;
 
-/// What the library grants a server by default to answer.
-const ANSWER_LIMIT: Duration = Duration::from_millis(50);
+/// The time limit should be this many round trips long: to connect takes three of them.
+const TRIPS_PER_LIMIT: u32 = 4;
+
+const TIME_SERVICE: &str = "chronyc tracking, on that host and on this one";
 
 pub(super) fn judge(patient: &Patient) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -48,9 +54,9 @@ pub(super) fn judge(patient: &Patient) -> Vec<Finding> {
         }
         findings.extend(rights(patient, index));
         findings.extend(eviction(node));
-        findings.extend(persistence(node, patient.nodes.len()));
+        findings.extend(persistence(node, patient));
         findings.extend(clock(patient, index));
-        findings.extend(round_trip(node, patient.ttl));
+        findings.extend(round_trip(node, patient));
         findings.extend(identity(node));
     }
     findings.extend(membership(patient));
@@ -69,7 +75,10 @@ fn standing(node: &NodeHealth) -> Finding {
             "vote",
             format!("{why}: it does not vote for another {}", short(*left)),
             no_vote,
-            "wait; if all nodes are new and never held a lock: leasehold init",
+            match why.contains("clock") {
+                true => TIME_SERVICE,
+                false => "wait; if all nodes are new and never held a lock: leasehold init",
+            },
         )
         .at(node),
         NodeState::Refused { why } if why.contains("replica") => Finding::bad(
@@ -96,6 +105,14 @@ fn standing(node: &NodeHealth) -> Finding {
             format!("{cli} CONFIG SET maxmemory-policy noeviction"),
         )
         .at(node),
+        NodeState::Refused { why } if why.contains("max_ttl") => Finding::bad(
+            Level::Error,
+            "max_ttl",
+            why,
+            no_vote,
+            "leave max_ttl out of the backend URL",
+        )
+        .at(node),
         NodeState::Refused { why } => Finding::bad(
             Level::Error,
             "identity",
@@ -104,12 +121,20 @@ fn standing(node: &NodeHealth) -> Finding {
             "give every client the same member list; leasehold config shows this one",
         )
         .at(node),
-        NodeState::Down { error } if is_denial(error) => Finding::bad(
+        NodeState::Down { error: error @ NodeError::Denied { .. } } => Finding::bad(
             Level::Error,
             "credentials",
             error.to_string(),
             no_vote,
             format!("set user and password in the backend URL; try them: {cli} --askpass PING"),
+        )
+        .at(node),
+        NodeState::Down { error } if error.to_string().contains("is too old") => Finding::bad(
+            Level::Error,
+            "version",
+            error.to_string(),
+            no_vote,
+            format!("upgrade it; what it is: {cli} INFO server"),
         )
         .at(node),
         NodeState::Down { error } => Finding::bad(
@@ -165,7 +190,7 @@ fn eviction(node: &NodeHealth) -> Option<Finding> {
     Some(Finding::bad(Level::Error, "eviction", warning, endangers, fix).at(node))
 }
 
-fn persistence(node: &NodeHealth, count: usize) -> Option<Finding> {
+fn persistence(node: &NodeHealth, patient: &Patient) -> Option<Finding> {
     Some(match node.durable? {
         true => {
             Finding::ok("persistence", node, "every answer is on disk: restarts forget nothing")
@@ -175,7 +200,7 @@ fn persistence(node: &NodeHealth, count: usize) -> Option<Finding> {
             node,
             "a power cut may forget the last locks, and ends their holders with them",
         ),
-        false if count > 1 => Finding::ok(
+        false if patient.quarantine => Finding::ok(
             "persistence",
             node,
             "not every answer is on disk: after a restart it sits out the longest lease",
@@ -195,47 +220,50 @@ fn persistence(node: &NodeHealth, count: usize) -> Option<Finding> {
 }
 
 fn clock(patient: &Patient, index: usize) -> Option<Finding> {
-    let node = &patient.nodes[index];
-    let now = node.clock_offset_micros?;
-    let fix = "chronyc tracking, on that host and on this one";
-    let skew = Duration::from_micros(now.unsigned_abs());
-    if skew > MAX_SKEW / 2 {
-        let level = if skew > MAX_SKEW { Level::Error } else { Level::Warning };
+    let (before, after) = (&patient.before[index], &patient.after[index]);
+    let now = after.clock_offset_micros?;
+    let (skew, max) = (Duration::from_micros(now.unsigned_abs()), patient.max_clock_skew);
+    if skew > max / 2 {
+        let level = if skew > max { Level::Error } else { Level::Warning };
         let endangers = "fences that follow wrong clocks; a restarted node may vote too soon";
-        let found = format!("its clock is {} from ours", offset(now));
-        return Some(Finding::bad(level, "clock", found, endangers, fix).at(node));
+        let max = short(max);
+        let found = format!("its clock is {} from ours, max_clock_skew is {max}", offset(now));
+        return Some(Finding::bad(level, "clock", found, endangers, TIME_SERVICE).at(after));
     }
-    let before = &patient.before[index];
     let moved = before.clock_offset_micros.map(|offset| now - offset);
-    let allowed = Drift::DEFAULT.allowance(patient.watched).as_micros() as i64;
+    let allowed = patient.drift.allowance(patient.watched).as_micros() as i64;
     // An offset is known to half a round trip, before and after.
-    let trips = node.round_trip.unwrap_or_default() + before.round_trip.unwrap_or_default();
+    let trips = after.round_trip.unwrap_or_default() + before.round_trip.unwrap_or_default();
     let blur = trips.as_micros() as i64;
+    let watched = short(patient.watched);
     Some(match moved {
         Some(moved) if moved.abs() > allowed + blur => {
-            let found = format!("its clock moved {} in {}", offset(moved), short(patient.watched));
+            let found = format!("its clock moved {} against ours in {watched}", offset(moved));
             let endangers = "leases end earlier or later than their holders believe: two holders";
-            Finding::bad(Level::Error, "drift", found, endangers, fix).at(node)
+            Finding::bad(Level::Error, "drift", found, endangers, TIME_SERVICE).at(after)
         }
         Some(moved) => {
             let (now, moved) = (offset(now), offset(moved));
-            let watched = short(patient.watched);
-            Finding::ok("clock", node, format!("{now} from ours, moved {moved} in {watched}"))
+            Finding::ok("clock", after, format!("{now} from ours, moved {moved} in {watched}"))
         }
-        None => Finding::ok("clock", node, format!("{} from ours", offset(now))),
+        None => Finding::ok("clock", after, format!("{} from ours", offset(now))),
     })
 }
 
-fn round_trip(node: &NodeHealth, ttl: Duration) -> Option<Finding> {
-    let trip = node.round_trip?;
+fn round_trip(node: &NodeHealth, patient: &Patient) -> Option<Finding> {
+    let (trip, ttl, limit) = (node.round_trip?, patient.ttl, patient.timeout);
     let share = format!("round trip {} for a ttl of {}", short(trip), short(ttl));
     Some(if trip * TRIPS_PER_TTL > ttl {
-        let fix = format!("use a ttl of at least {}: --ttl", short(trip * TRIPS_PER_TTL));
+        let fix = format!("use a longer ttl: --ttl {}", typed(trip * TRIPS_PER_TTL * 2));
         let endangers = "leases are spent on asking, and lost upon the first delay";
         Finding::bad(Level::Error, "round trip", share, endangers, fix).at(node)
-    } else if trip * 2 > ANSWER_LIMIT && !is_file(node) {
-        let fix = "put a longer limit into the backend URL: ?timeout=200ms";
-        let endangers = "it misses the time limit of 50ms now and then: one vote less";
+    } else if trip * TRIPS_PER_LIMIT > limit && !is_file(node) {
+        let fix = format!(
+            "put a longer limit into the backend URL: ?timeout={}",
+            typed(trip * TRIPS_PER_LIMIT * 2)
+        );
+        let endangers =
+            format!("it misses the time limit of {} now and then: one vote less", short(limit));
         Finding::bad(Level::Warning, "round trip", share, endangers, fix).at(node)
     } else {
         Finding::ok("round trip", node, share)

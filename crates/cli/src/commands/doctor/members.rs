@@ -7,7 +7,7 @@ use leasehold::NodeHealth;
 
 use super::checks::{Patient, address, field, is_file};
 use super::finding::{Finding, Level};
-use crate::duration::short;
+use crate::duration::{short, typed};
 
 /// What the list of nodes itself tells.
 pub(super) fn membership(patient: &Patient) -> Vec<Finding> {
@@ -91,6 +91,6 @@ pub(super) fn ttl(patient: &Patient) -> Option<Finding> {
         "ttl",
         format!("a ttl of {} is above the cluster's max_ttl, {}", short(patient.ttl), short(max)),
         "no lock can be had with it",
-        format!("use --ttl {} or less", short(max)),
+        format!("use a shorter ttl: --ttl {}", typed(max)),
     ))
 }

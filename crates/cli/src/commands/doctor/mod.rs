@@ -9,7 +9,7 @@ mod members;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::{Locks, NodeHealth};
 use serde_json::json;
@@ -74,20 +74,28 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
 }
 
 async fn examine(locks: &Locks, args: &Args, context: &Context) -> Result<Patient, Failure> {
-    let before = locks.nodes();
+    let (start, before) = (Instant::now(), locks.nodes());
     tokio::time::sleep(args.watch).await;
     // Nodes that were slow to connect had time by now.
     let nodes = locks.nodes();
     let denied = |error| Failure::Usage(format!("{error}"));
     let rehearsal = locks.rehearse(SCRATCH).await.map_err(denied)?;
+    // The rehearsal read the clocks once more.
+    let (watched, after) = (start.elapsed(), locks.nodes());
     let hosts = resolve(&nodes).await;
+    let ttl = context.settings.ttl_or(args.ttl);
     Ok(Patient {
         quorum: locks.quorum(),
-        ttl: context.settings.ttl_or(args.ttl),
+        ttl,
         max_ttl: locks.max_ttl(),
-        watched: args.watch,
+        timeout: locks.timeout(ttl),
+        max_clock_skew: locks.max_clock_skew(),
+        drift: locks.drift(),
+        quarantine: locks.quarantine(),
+        watched,
         before,
         nodes,
+        after,
         rehearsal,
         hosts,
     })

@@ -150,11 +150,12 @@ impl Exchange {
             (_, Request::Release { lock, holder }) => {
                 writer.script(&script::RELEASE, &[&key(lock)], &[holder.as_str()]);
             }
-            (_, Request::ForceRelease { lock, fence }) => {
+            (_, Request::ForceRelease { lock, holder, fence }) => {
                 let keys: [&[u8]; 3] = [&key(lock), IDENTITY.as_bytes(), FENCES.as_bytes()];
                 let (seen, next) = (fence.to_string(), fence.next().to_string());
                 let floor = pass.1.to_string();
-                writer.script(&script::FORCE_RELEASE, &keys, &[pass.0, &seen, &next, &floor]);
+                let args = [pass.0, holder.as_str(), &seen, &next, &floor];
+                writer.script(&script::FORCE_RELEASE, &keys, &args);
             }
             (_, Request::Inspect { lock }) => {
                 let key = key(lock);

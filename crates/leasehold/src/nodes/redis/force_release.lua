@@ -1,19 +1,19 @@
--- KEYS lock, identity, fences   ARGV identity, fence seen, the next fence, floor
+-- KEYS lock, identity, fences   ARGV identity, holder, fence seen, the next fence, floor
 local found = redis.call('MGET', KEYS[1], KEYS[2])
 local owner = found[1]
 if found[2] ~= ARGV[1] then
   return {'STRANGER', found[2]}
 end
-local fence = redis.call('ZSCORE', KEYS[3], KEYS[1]) or ARGV[4]
-if tonumber(fence) > tonumber(ARGV[2]) then
+local fence = redis.call('ZSCORE', KEYS[3], KEYS[1]) or ARGV[5]
+if tonumber(fence) > tonumber(ARGV[3]) then
   return {'SUPERSEDED', fence}
 end
--- A key of another type is somebody's data and no lock.
+-- A key of another type, which MGET shows as absent, is another's, too.
 local kind = redis.call('TYPE', KEYS[1]).ok
-if not owner and kind ~= 'none' then
-  return {'NOT_HELD', false, kind}
+if kind ~= 'none' and owner ~= ARGV[2] then
+  return {'NOT_HELD', owner, kind}
 end
-redis.call('ZADD', KEYS[3], ARGV[3], KEYS[1])
+redis.call('ZADD', KEYS[3], ARGV[4], KEYS[1])
 if owner then
   redis.call('DEL', KEYS[1])
   return 1

@@ -127,7 +127,8 @@ fn is_no_hello(words: &str) -> bool {
 fn accepted<'a>(value: &'a Value, why: &str) -> Result<&'a Value, NodeError> {
     match value.error() {
         None => Ok(value),
-        Some(words) => Err(rejected(words)).map_err(|error| match error {
+        Some(words) => Err(match rejected(words) {
+            NodeError::Denied { reason } => NodeError::Denied { reason: format!("{why}{reason}") },
             NodeError::Rejected { reason } => {
                 NodeError::Rejected { reason: format!("{why}{reason}") }
             }

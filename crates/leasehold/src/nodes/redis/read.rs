@@ -126,18 +126,24 @@ pub(super) fn rejected(words: &str) -> NodeError {
         Some((words, place)) if place.contains("@user_script") => words,
         _ => words,
     };
-    let hint = match words.split(' ').next().unwrap_or_default() {
-        "NOAUTH" => "; give a password in the URL",
-        "NOPERM" => "; the rights that are needed stand in docs/backends/redis.md",
-        "READONLY" => "; a replica cannot vote",
-        "WRONGTYPE" => "; `leasehold:node` and `leasehold:fences` must be left to leasehold",
+    let with = |hint: &str| format!("{words}{hint}");
+    match words.split(' ').next().unwrap_or_default() {
+        "NOAUTH" => NodeError::Denied { reason: with("; give a password in the URL") },
+        "WRONGPASS" => NodeError::Denied { reason: with("") },
+        "NOPERM" => NodeError::Denied { reason: with(RIGHTS) },
+        // The first word of an error is part of the protocol; scripts put it otherwise.
         _ if words.contains("ACL failure") || words.contains("executing the script can't") => {
-            "; the rights that are needed stand in docs/backends/redis.md"
+            NodeError::Denied { reason: with(RIGHTS) }
         }
-        _ => "",
-    };
-    NodeError::Rejected { reason: format!("{words}{hint}") }
+        "READONLY" => NodeError::Rejected { reason: with("; a replica cannot vote") },
+        "WRONGTYPE" => NodeError::Rejected {
+            reason: with("; `leasehold:node` and `leasehold:fences` must be left to leasehold"),
+        },
+        _ => NodeError::Rejected { reason: with("") },
+    }
 }
+
+const RIGHTS: &str = "; the rights that are needed stand in docs/backends/redis.md";
 
 pub(super) fn garbled(replies: &[Value]) -> NodeError {
     NodeError::Garbled { reason: excerpt(format!("{replies:?}").as_bytes()) }
@@ -159,6 +165,22 @@ mod tests {
         }
         assert_eq!(fence(&Value::Double(9_007_199_254_740_991.0)), Ok(max));
         assert!(fence(&Value::Double(f64::NAN)).is_err() && fence(&text("inf")).is_err());
+    }
+
+    #[test]
+    fn a_denial_is_told_apart_from_other_errors() {
+        for words in [
+            "NOAUTH Authentication required.",
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            "NOPERM this user has no permissions to run the 'zadd' command",
+            "ERR The user executing the script can't run this command or subcommand",
+            "ERR ACL failure in script: this user has no permissions",
+        ] {
+            assert!(matches!(rejected(words), NodeError::Denied { .. }), "{words}");
+        }
+        for words in ["LOADING the dataset", "READONLY can't write", "ERR NOAUTH is no command"] {
+            assert!(matches!(rejected(words), NodeError::Rejected { .. }), "{words}");
+        }
     }
 
     #[test]

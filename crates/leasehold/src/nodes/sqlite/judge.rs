@@ -75,15 +75,19 @@ impl Look {
                     (Reply::NotHeld { owner }, None)
                 }
             },
-            Request::ForceRelease { fence: seen, .. } => {
+            Request::ForceRelease { holder, fence: seen, .. } => {
                 if fence > *seen {
                     return (Reply::Superseded { fence }, None);
                 }
-                let reply = match self.owner {
-                    Some(_) => Reply::Released,
-                    None => Reply::NotHeld { owner: None },
-                };
-                (reply, Some(Write { owner: None, fence: seen.next() }))
+                let write = Some(Write { owner: None, fence: seen.next() });
+                match self.owner {
+                    Some((owner, _)) if owner == holder.as_str() => (Reply::Released, write),
+                    Some((owner, _)) => {
+                        let owner = Some(Owner::from_value(owner.as_bytes()));
+                        (Reply::NotHeld { owner }, None)
+                    }
+                    None => (Reply::NotHeld { owner: None }, write),
+                }
             }
             // These never come here; a look is all there is to answer.
             Request::Inspect { .. }
