@@ -7,8 +7,9 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use leasehold_testkit::{Need, WallClock, skip};
-use support::{Place, Running, code, five_nodes, stderr};
+use leasehold_testkit::{Need, WallClock, eventually, skip};
+use support::{Place, Running, SOON, Signal, send, state};
+use support::{code, five_nodes, stderr};
 
 const HOUR: f64 = 3600.0;
 
@@ -90,4 +91,32 @@ fn a_jump_of_our_own_clock_harms_no_command_on_five_nodes() {
     }
     let (_servers, url) = five_nodes();
     our_own_clock_jumps(&url);
+}
+
+#[test]
+fn a_command_whose_lease_is_over_before_it_starts_is_not_started() {
+    let place = Place::new();
+    let mut other = place.start(&["hold", "l"]);
+    other.line();
+    let script = format!("touch {}", place.file("started").display());
+    let mut run = place.start(&["run", "--json", "--ttl", "1s", "l", "-c", &script]);
+    let guardian = run.guardian();
+    eventually(SOON, "the guardian is at work", || {
+        fs::read_to_string(format!("/proc/{guardian}/comm"))
+            .is_ok_and(|name| name.starts_with("lease"))
+    });
+    // It hears that it may start the command when another has the lock.
+    send(guardian, Signal::STOP);
+    eventually(SOON, "it stands still", || state(guardian) == Some('T'));
+    other.close_input();
+    run.remarks("acquired");
+    run.signal(Signal::STOP);
+    let next = Held::new(&mut place.leasehold(), PATIENT);
+    send(guardian, Signal::CONT);
+    run.signal(Signal::CONT);
+    assert_eq!(run.end(), Some(79));
+    let complaints = run.complaints();
+    assert!(complaints.contains("before the command could be started"), "{complaints}");
+    assert!(!place.file("started").exists());
+    next.ends_by_itself();
 }
