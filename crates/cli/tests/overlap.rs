@@ -110,7 +110,7 @@ impl Stamps {
 }
 
 /// What is to happen to a supervisor.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {
     Nothing,
     Kill,
@@ -308,26 +308,28 @@ impl<'a> Competition<'a> {
         tally
     }
 
-    /// Ends all runs, and looks at the whole.
-    fn judge(mut self) -> Tally {
+    /// Ends all runs, and waits until the last command has written its last stamp.
+    fn end(&mut self) {
         self.running.clear();
         eventually(SOON, "the last commands are gone", || {
             thread::sleep(Duration::from_millis(100));
             !self.stamps.read()
         });
-        let mut previous: Option<(u64, u64)> = None;
-        for (fence, life) in &self.stamps.lives {
-            if let Some((other, until)) = previous {
-                assert!(
-                    until < life.first,
-                    "{}: fence {fence} began {} us before fence {other} ended",
-                    self.lock,
-                    (until - life.first) / 1000
-                );
-            }
-            previous = Some((*fence, life.last));
+    }
+
+    fn judge(&self) {
+        let lives = &self.stamps.lives;
+        for ((fence, life), (later, next)) in lives.iter().zip(lives.iter().skip(1)) {
+            assert!(
+                life.last < next.first,
+                "{}: fence {later} began {} us before fence {fence} ended, whose supervisor saw {:?} \
+                 and which lasted for {} us",
+                self.lock,
+                (life.last - next.first) / 1000,
+                self.hit.get(&life.run),
+                (life.last - life.first) / 1000
+            );
         }
-        self.tally()
     }
 }
 
@@ -348,8 +350,10 @@ fn compete(backend: Option<&str>, ttl: Duration) {
         locks.iter_mut().for_each(Competition::look);
         thread::sleep(Duration::from_millis(2));
     }
-    let tally: Tally = locks.into_iter().map(Competition::judge).sum();
+    locks.iter_mut().for_each(Competition::end);
+    let tally: Tally = locks.iter().map(Competition::tally).sum();
     println!("{} with {LOCKS} locks: {tally:?}", backend.map_or("a file", |_| "five nodes"));
+    locks.iter().for_each(Competition::judge);
     assert!(tally.is_enough(), "too little happened: {tally:?}");
 }
 
