@@ -177,7 +177,7 @@ fn a_command_whose_lease_is_over_before_it_starts_is_not_started() {
     let guardian = run.guardian();
     eventually(SOON, "the guardian is at work", || {
         fs::read_to_string(format!("/proc/{guardian}/comm"))
-            .is_ok_and(|name| name.starts_with("lease"))
+            .is_ok_and(|is| is == "lease-guardian\n")
     });
     // It hears that it may start the command when another has the lock.
     send(guardian, Signal::STOP);
