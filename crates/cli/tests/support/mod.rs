@@ -11,6 +11,7 @@ use std::time::Duration;
 use leasehold::clock::{Clock, SystemClock};
 use leasehold::{Locks, NodeState};
 use leasehold_testkit::{RedisServer, ServerBuilder, eventually};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub(crate) use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
 
@@ -127,6 +128,12 @@ impl Running {
     pub(crate) fn remarks(&mut self, words: &str) {
         let mut seen = String::new();
         while !seen.contains(words) {
+            if self.errors.buffer().is_empty() {
+                let limit = Timespec { tv_sec: SOON.as_secs() as i64, tv_nsec: 0 };
+                let mut ready = [PollFd::new(self.errors.get_ref(), PollFlags::IN)];
+                let ready = poll(&mut ready, Some(&limit)).expect("a pipe");
+                assert!(ready > 0, "{words:?} is not said: {seen}");
+            }
             let bytes = self.errors.read_line(&mut seen).expect("a line");
             assert!(bytes > 0, "{words:?} was not said: {seen}");
         }
