@@ -60,6 +60,8 @@ pub(crate) enum Failure {
     LostAndWentOn(Loss),
     #[error("lock `{0}`: the lease could not be kept; the command was stopped before it ran out")]
     NotKept(String),
+    #[error("lock `{0}`: the lease was over before the command could be started; it was not")]
+    NotStarted(String),
     #[error("lock `{name}`: held for max-hold, {limit:?}; the command was stopped")]
     HeldTooLong { name: String, limit: std::time::Duration },
     #[error("cannot start `{command}`: {error}")]
@@ -116,6 +118,7 @@ impl From<&Failure> for Exit {
             | Failure::LostHold(_)
             | Failure::LostAndWentOn(_)
             | Failure::NotKept(_)
+            | Failure::NotStarted(_)
             | Failure::HeldTooLong { .. } => Self::Lost,
             Failure::Guardian(_) | Failure::Signals(_) => Self::Unavailable,
             // The command was ended by SIGKILL.

@@ -182,6 +182,25 @@ fn a_stopped_guardian_does_not_save_the_command() {
 }
 
 #[test]
+fn a_guardian_that_ends_with_an_order_unread_is_still_heard() {
+    let place = Place::new();
+    let script = "echo $$; read x; exit 3";
+    let mut run = place.start(&["run", "--ttl", "9s", "--grace", "0", "l", "-c", script]);
+    let command = run.pid_line();
+    let guardian = run.guardian();
+    send(guardian, Signal::STOP);
+    // A third of the ttl and a bit: the lease was extended, and the guardian not told.
+    std::thread::sleep(Duration::from_millis(3600));
+    run.close_input();
+    eventually(SOON, "the command ended", || !is_alive(command));
+    run.signal(Signal::STOP);
+    send(guardian, Signal::CONT);
+    eventually(SOON, "the guardian ended", || !is_alive(guardian));
+    run.signal(Signal::CONT);
+    assert_eq!(run.end(), Some(3), "{}", run.complaints());
+}
+
+#[test]
 fn the_guardian_does_not_listen_to_signals_for_others() {
     // As when a service manager ends all processes of a service.
     let place = Place::new();

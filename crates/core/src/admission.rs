@@ -105,6 +105,7 @@ pub struct Admission {
     policy: AdmissionPolicy,
     standing: Standing,
     clock: ClockWatch,
+    minds_jumps: bool,
     suspended: Option<(Moment, ClockJump)>,
     warning: Option<String>,
 }
@@ -121,7 +122,14 @@ impl Admission {
     /// A node that nobody asked yet.
     pub fn new(policy: AdmissionPolicy) -> Self {
         let clock = ClockWatch::new(policy.drift);
-        Self { policy, standing: Standing::Unknown, clock, suspended: None, warning: None }
+        Self {
+            policy,
+            standing: Standing::Unknown,
+            clock,
+            minds_jumps: true,
+            suspended: None,
+            warning: None,
+        }
     }
 
     /// What is known of it.
@@ -153,6 +161,7 @@ impl Admission {
         facts: &Facts,
         life: u128,
     ) -> AdmissionStep {
+        self.minds_jumps = facts.server.expires_by_wall;
         self.observe_clock(ClockSample { sent, received, clock: facts.clock });
         self.warning = facts.server.evicts.as_ref().map(|policy| {
             format!(
@@ -195,7 +204,7 @@ impl Admission {
 
     /// A reading of the node's clock that came with another answer.
     pub fn observe_clock(&mut self, sample: ClockSample) -> Option<ClockJump> {
-        let jump = self.clock.observe(sample)?;
+        let jump = self.clock.observe(sample).filter(|_| self.minds_jumps)?;
         let max_ttl = match &self.standing {
             Standing::Voting(pass) => pass.max_ttl,
             _ => self.policy.max_ttl.unwrap_or(self.policy.max_ttl_default),
@@ -398,6 +407,7 @@ mod tests {
                 role: Role::Primary,
                 evicts: None,
                 durable: false,
+                expires_by_wall: true,
             },
         }
     }
@@ -575,5 +585,25 @@ mod tests {
         assert!(admission.standing().pass().is_none(), "still sitting it out");
         admission.examine(at(134), at(134), &shows(5_034 + 3_600), 0);
         assert!(admission.standing().pass().is_some());
+    }
+
+    #[test]
+    fn a_clock_by_which_nothing_expires_may_jump() {
+        let policy = policy(1);
+        let record = admitted(&policy);
+        let mut admission = Admission::new(policy);
+        for (s, shown) in [(100, 5_000), (101, 8_601), (102, 5_002)] {
+            let mut facts = facts(shown * SECOND, Some(&record));
+            facts.server.expires_by_wall = false;
+            let at = Moment::from_millis(s * 1000);
+            admission.examine(at, at, &facts, 0);
+            assert!(admission.standing().pass().is_some(), "{:?}", admission.standing());
+            let offset = (shown - s) as i64 * SECOND as i64;
+            assert_eq!(
+                admission.clock_offset_micros(),
+                Some(offset),
+                "it is followed all the same"
+            );
+        }
     }
 }

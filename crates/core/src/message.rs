@@ -201,6 +201,8 @@ pub struct ServerFacts {
     pub evicts: Option<String>,
     /// Whether a write is on disk before it is answered.
     pub durable: bool,
+    /// Whether owners expire by the wall clock, so that a jump of it ends leases early or late.
+    pub expires_by_wall: bool,
 }
 
 /// What part a server plays among its own kind.

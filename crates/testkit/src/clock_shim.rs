@@ -1,6 +1,6 @@
-//! A server's own wall clock, moved while it runs.
+//! A program's own wall clock, moved while it runs.
 //!
-//! `clock_shim.c` is compiled once, with the system's `cc`, and preloaded into the server; a small
+//! `clock_shim.c` is compiled once, with the system's `cc`, and preloaded into the program; a small
 //! file says by how much its clock is off. libfaketime would do the same for simpler programs, but
 //! it crashes redis-server.
 
@@ -21,44 +21,47 @@ const SOURCE: &str = include_str!("clock_shim.c");
 /// between.
 const NOTICED_AFTER: Duration = Duration::from_millis(5);
 
-/// The file that tells one server how far off its clock is.
+/// The wall clock of a program and of all that it starts: a file that tells how far off it is. Other
+/// clocks stay true, as they do when somebody sets the time.
 #[derive(Debug)]
-pub(crate) struct ServerClock {
+pub struct WallClock {
     path: PathBuf,
     file: File,
     offset_us: Mutex<i64>,
 }
 
-impl ServerClock {
+impl WallClock {
     /// A clock that is right for now.
-    pub(crate) fn new(path: PathBuf) -> io::Result<ServerClock> {
+    pub fn new(path: PathBuf) -> io::Result<WallClock> {
         let file = File::create(&path)?;
         file.write_all_at(&0_i64.to_ne_bytes(), 0)?;
-        Ok(ServerClock { path, file, offset_us: Mutex::new(0) })
+        Ok(WallClock { path, file, offset_us: Mutex::new(0) })
     }
 
-    /// Has `server` read its clock through the shim.
-    pub(crate) fn preload(&self, server: &mut Command) {
+    /// Has `program` read this clock.
+    pub fn preload(&self, program: &mut Command) {
         let mut preload = std::env::var_os("LD_PRELOAD").unwrap_or_default();
         if !preload.is_empty() {
             preload.push(":");
         }
         preload.push(library());
-        server.env("LD_PRELOAD", preload).env("LEASEHOLD_CLOCK_FILE", &self.path);
+        program.env("LD_PRELOAD", preload).env("LEASEHOLD_CLOCK_FILE", &self.path);
     }
 
-    pub(crate) fn set(&self, offset_seconds: f64) {
+    /// Sets how far it is ahead of the real one, behind if negative.
+    pub fn set(&self, offset_seconds: f64) {
         self.change(|_| offset_seconds);
     }
 
-    pub(crate) fn jump(&self, seconds: f64) {
+    /// Moves it by `seconds` from where it stands, backwards if negative.
+    pub fn jump(&self, seconds: f64) {
         self.change(|offset| offset + seconds);
     }
 
     fn change(&self, next: impl FnOnce(f64) -> f64) {
         let mut offset_us = self.offset_us.lock().expect("no panic while the clock is moved");
         *offset_us = (next(*offset_us as f64 / 1e6) * 1e6).round() as i64;
-        // One aligned 8-byte write to the mapped page: the server never reads half of it.
+        // One aligned 8-byte write to the mapped page: nobody reads half of it.
         self.file.write_all_at(&offset_us.to_ne_bytes(), 0).expect("the clock file is writable");
         thread::sleep(NOTICED_AFTER);
     }

@@ -16,6 +16,7 @@ mod spawn;
 mod tls;
 mod wait;
 
+pub use clock_shim::WallClock;
 pub use locate::{Need, skip};
 pub use peers::{Answer, Peer};
 pub use ports::ReservedPort;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::clock_shim::ServerClock;
+use crate::clock_shim::WallClock;
 use crate::locate::Need;
 use crate::ports::ReservedPort;
 use crate::resp::{CallError, Connection, Value};
@@ -136,7 +136,7 @@ pub struct RedisServer {
     password: Option<String>,
     socket: Option<PathBuf>,
     tls: Option<TlsFiles>,
-    clock: Option<ServerClock>,
+    clock: Option<WallClock>,
     accept_loading: bool,
     child: Mutex<Option<Child>>,
 }
@@ -327,7 +327,7 @@ impl RedisServer {
             (builder.unix_socket || builder.tls.is_some()).then(|| dir.path().join("socket"));
         let clock = builder
             .clock_shim
-            .then(|| ServerClock::new(dir.path().join("clock")).expect("a clock file"));
+            .then(|| WallClock::new(dir.path().join("clock")).expect("a clock file"));
         let server = RedisServer {
             program: builder.need.path(),
             dir,
@@ -488,7 +488,7 @@ impl RedisServer {
     }
 
     #[track_caller]
-    fn clock(&self) -> &ServerClock {
+    fn clock(&self) -> &WallClock {
         self.clock.as_ref().expect("a server started .with_clock_shim()")
     }
 

@@ -159,6 +159,10 @@ impl Guardian {
                 self.plan = plan;
             }
             Order::Extend(_) => {}
+            // Whoever sent it, or we, may have been stopped since the lock was acquired.
+            Order::Start { plan, .. } if SystemClock.now().as_nanos() >= plan.stop_at => {
+                self.tell(News::TooLate);
+            }
             Order::Start { plan, fence, holder } => {
                 self.plan = plan;
                 let (program, arguments) =

@@ -34,6 +34,8 @@ pub(crate) enum News {
     Started { pid: i32 },
     /// It cannot be started; the number is the system's error.
     CannotStart { errno: i32 },
+    /// It was not started: its time was over before it began.
+    TooLate,
     /// It was stopped, as by Ctrl-Z.
     Suspended { signal: i32 },
     /// Time is over: the guardian sent this signal.
@@ -92,6 +94,7 @@ impl News {
         let (tag, number, forced) = match self {
             Self::Started { pid } => (b's', pid, false),
             Self::CannotStart { errno } => (b'c', errno, false),
+            Self::TooLate => (b'l', 0, false),
             Self::Suspended { signal } => (b'z', signal, false),
             Self::Ending { signal } => (b'k', signal, false),
             Self::Ended(End { code, forced }) => (b'e', i32::from(code), forced),
@@ -106,6 +109,7 @@ impl News {
         Some(match tag {
             b's' => Self::Started { pid: number },
             b'c' => Self::CannotStart { errno: number },
+            b'l' => Self::TooLate,
             b'z' => Self::Suspended { signal: number },
             b'k' => Self::Ending { signal: number },
             b'e' => Self::Ended(End { code: u8::try_from(number).ok()?, forced: forced != 0 }),
@@ -130,6 +134,7 @@ mod tests {
         for news in [
             News::Started { pid: i32::MAX },
             News::CannotStart { errno: 2 },
+            News::TooLate,
             News::Suspended { signal: 20 },
             News::Ending { signal: 15 },
             News::Ended(End { code: 255, forced: true }),

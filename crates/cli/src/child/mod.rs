@@ -20,7 +20,7 @@ mod terminal;
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -104,9 +104,19 @@ impl Guardian {
         socket::send(self.socket.as_fd(), &order.to_bytes(), file)
     }
 
+    fn receive(&self) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
+        match socket::receive(self.socket.as_fd()) {
+            // Said once if it ended with an order unread; its last words come after that.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                socket::receive(self.socket.as_fd())
+            }
+            received => received,
+        }
+    }
+
     /// What the guardian has said already, whether or not the runtime has noticed.
     fn heard(&self) -> Option<News> {
-        let (bytes, _) = socket::receive(self.socket.as_fd()).ok()??;
+        let (bytes, _) = self.receive().ok()??;
         News::from_bytes(&bytes)
     }
 
@@ -114,8 +124,7 @@ impl Guardian {
     async fn news(&self) -> Option<News> {
         loop {
             self.socket.readable().await.ok()?;
-            let receive = || socket::receive(self.socket.as_fd());
-            match self.socket.try_io(Interest::READABLE, receive) {
+            match self.socket.try_io(Interest::READABLE, || self.receive()) {
                 Ok(Some((bytes, _))) => return News::from_bytes(&bytes),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Ok(None) | Err(_) => return None,

@@ -187,6 +187,10 @@ impl Supervisor<'_> {
                 let error = io::Error::from_raw_os_error(errno);
                 return Some(Outcome { result: Err(Failure::CannotRun(error)), is_gone: true });
             }
+            News::TooLate => {
+                let name = self.report.name.clone();
+                return Some(Outcome { result: Err(Failure::NotStarted(name)), is_gone: true });
+            }
             News::Suspended { signal } => self.suspend(Signal::from_named_raw(signal)),
             News::Ending { signal } => {
                 self.is_ending = true;

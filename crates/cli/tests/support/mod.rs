@@ -5,12 +5,13 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
 use leasehold::clock::{Clock, SystemClock};
 use leasehold::{Locks, NodeState};
-use leasehold_testkit::{RedisServer, eventually};
+use leasehold_testkit::{RedisServer, ServerBuilder, eventually};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub(crate) use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
 
@@ -67,6 +68,7 @@ pub(crate) fn stderr(output: &Output) -> String {
 pub(crate) struct Running {
     child: Child,
     pub(crate) output: BufReader<ChildStdout>,
+    errors: BufReader<ChildStderr>,
 }
 
 impl Running {
@@ -74,7 +76,8 @@ impl Running {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("leasehold starts");
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
-        Self { child, output }
+        let errors = BufReader::new(child.stderr.take().expect("a pipe"));
+        Self { child, output, errors }
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -121,13 +124,26 @@ impl Running {
         self.child.try_wait().expect("a child").is_some()
     }
 
-    /// All of standard error. Only after the end.
+    /// Waits for a line on standard error that contains `words`.
+    pub(crate) fn remarks(&mut self, words: &str) {
+        let mut seen = String::new();
+        while !seen.contains(words) {
+            if self.errors.buffer().is_empty() {
+                let limit = Timespec { tv_sec: SOON.as_secs() as i64, tv_nsec: 0 };
+                let mut ready = [PollFd::new(self.errors.get_ref(), PollFlags::IN)];
+                let ready = poll(&mut ready, Some(&limit)).expect("a pipe");
+                assert!(ready > 0, "{words:?} is not said: {seen}");
+            }
+            let bytes = self.errors.read_line(&mut seen).expect("a line");
+            assert!(bytes > 0, "{words:?} was not said: {seen}");
+        }
+    }
+
+    /// The rest of standard error. Only after the end.
     pub(crate) fn complaints(&mut self) -> String {
         let _ = self.child.kill();
         let mut text = String::new();
-        if let Some(mut stderr) = self.child.stderr.take() {
-            let _ = stderr.read_to_string(&mut text);
-        }
+        let _ = self.errors.read_to_string(&mut text);
         text
     }
 
@@ -176,7 +192,12 @@ pub(crate) fn boot_nanos() -> u64 {
 
 /// Five new Redis nodes that vote, and their URL.
 pub(crate) fn five_nodes() -> (Vec<RedisServer>, String) {
-    let servers = RedisServer::redis().start_many(5);
+    five_of(RedisServer::redis())
+}
+
+/// Five new nodes like this that vote, and their URL.
+pub(crate) fn five_of(server: ServerBuilder) -> (Vec<RedisServer>, String) {
+    let servers = server.start_many(5);
     let addresses: Vec<_> = servers.iter().map(RedisServer::addr).collect();
     let url = format!("redis://{}?timeout=200ms", addresses.join(","));
     let runtime =

@@ -55,6 +55,7 @@ impl Node for MemoryNode {
                     role: Role::Primary,
                     evicts: None,
                     durable: true,
+                    expires_by_wall: false,
                 },
             })),
             request => table.apply(now, wall, identity, request),

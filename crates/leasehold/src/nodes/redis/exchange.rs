@@ -258,6 +258,7 @@ impl Session {
             role: leasehold_core::Role::Primary,
             evicts: None,
             durable: false,
+            expires_by_wall: true,
         };
         Self {
             generation,

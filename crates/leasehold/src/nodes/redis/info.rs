@@ -64,6 +64,7 @@ pub(super) fn read(info: &str, appendfsync: Option<&str>) -> Option<(ServerFacts
         role,
         evicts: policy.filter(|_| has_memory_limit).map(str::to_owned),
         durable: field("aof_enabled") == Some("1") && appendfsync == Some("always"),
+        expires_by_wall: true,
     };
     Some((facts, edition))
 }

@@ -198,6 +198,7 @@ impl Table {
                 role: Role::Primary,
                 evicts: None,
                 durable: false,
+                expires_by_wall: false,
             },
         })))
     }
