@@ -48,7 +48,7 @@ impl Held {
         assert_eq!((code, complaints.contains("lock `l`")), (Some(3), false), "{complaints}");
     }
 
-    fn is_ended_by_us(mut self) {
+    fn ends_by_force(mut self) {
         eventually(SOON, "the command is gone", || !is_alive(self.pid));
         assert_eq!(self.run.end(), Some(79), "{}", self.run.complaints());
     }
@@ -139,7 +139,7 @@ fn a_command_is_asked_to_stop_when_the_clocks_of_a_majority_jump() {
         assert_eq!(held.run.line(), "asked", "{}", held.run.complaints());
         assert!(boot_nanos() < end, "while the lease was good");
         let fence = held.fence;
-        held.is_ended_by_us();
+        held.ends_by_force();
         assert!(fence_of(&mut leasehold()) > fence, "{by}");
     }
 }
@@ -161,7 +161,7 @@ fn a_command_that_slept_through_its_lease_is_ended_when_it_wakes_up() {
             // Those that are awake already may have ended it.
             let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::CONT);
         }
-        held.is_ended_by_us();
+        held.ends_by_force();
         assert!(!place.is_free("l"), "the next one's lock was not given back");
         next.ends_by_itself();
     }
@@ -239,7 +239,7 @@ fn a_command_is_asked_to_stop_when_the_disk_is_full_and_goes_on_when_it_was_not_
     assert_eq!(held.run.line(), "asked", "{}", held.run.complaints());
     assert!(boot_nanos() < nodes_forget, "while the lease was good");
     let fence = held.fence;
-    held.is_ended_by_us();
+    held.ends_by_force();
     eventually(SOON, "nothing is left", || !is_alive(guardian));
     assert!(fence_of(&mut place.leasehold()) > fence);
 
