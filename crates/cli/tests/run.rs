@@ -210,3 +210,39 @@ fn events_are_json_lines_on_standard_error() {
     }
     assert!(lines[1].contains("\"code\":2"), "{text}");
 }
+
+/// Set for a process that inherits every orphan below it.
+const HEIR: &str = "LEASEHOLD_TEST_HEIR";
+
+/// The heir. Not a test, unless it is started as one.
+#[test]
+fn heir_of_orphans() {
+    if std::env::var_os(HEIR).is_none() {
+        return;
+    }
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
+    let place = Place::new();
+    for _ in 0..20 {
+        assert_eq!(code(&place.run(&["run", "l", "--", "true"])), 0);
+    }
+    let mut holder = place.start(&["hold", "l"]);
+    holder.line();
+    assert_eq!(code(&place.run(&["run", "-n", "l", "--", "true"])), 75);
+    holder.close_input();
+    assert_eq!(holder.end(), Some(0));
+    let left = rustix::process::wait(rustix::process::WaitOptions::NOHANG);
+    assert!(left.is_err(), "an orphan was left: {left:?}");
+    println!("nothing inherited");
+}
+
+#[test]
+fn nobody_else_has_to_bury_the_guardian() {
+    // In a container there may be nobody who would.
+    let heir = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "heir_of_orphans", "--nocapture"])
+        .env(HEIR, "1")
+        .output()
+        .unwrap();
+    assert!(heir.status.success(), "{heir:?}");
+    assert!(String::from_utf8_lossy(&heir.stdout).contains("nothing inherited"), "{heir:?}");
+}

@@ -22,8 +22,9 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use tokio::io::Interest;
@@ -31,6 +32,9 @@ use tokio::net::UnixStream;
 
 use message::{News, Order};
 pub(crate) use supervisor::supervise;
+
+/// How long a guardian may take to end that has nothing to do any more.
+const BURIAL: Duration = Duration::from_millis(100);
 
 /// What to do with the command when the lease cannot be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -57,7 +61,7 @@ pub(crate) struct Manner {
 #[derive(Debug)]
 pub(crate) struct Guardian {
     socket: UnixStream,
-    pid: u32,
+    process: Child,
 }
 
 impl Guardian {
@@ -74,8 +78,8 @@ impl Guardian {
             OnLost::Kill => Signal::KILL,
             OnLost::Term | OnLost::Warn => manner.stop_signal,
         };
-        // Itself, even if the file was replaced since. Dropping the handle does not end it.
-        let child = Command::new("/proc/self/exe")
+        // Itself, even if the file was replaced since.
+        let process = Command::new("/proc/self/exe")
             .arg0(guardian::PROCESS_NAME)
             .arg(guardian::COMMAND)
             .arg(manner.grace.as_nanos().to_string())
@@ -87,13 +91,13 @@ impl Guardian {
             .spawn()?;
         let ours = std::os::unix::net::UnixStream::from(ours);
         ours.set_nonblocking(true)?;
-        Ok(Self { socket: UnixStream::from_std(ours)?, pid: child.id() })
+        Ok(Self { socket: UnixStream::from_std(ours)?, process })
     }
 
     /// The command's process group as the kernel knows it, for a guardian that was stopped or
     /// killed between starting the command and saying so.
     fn group(&self) -> Option<Pid> {
-        let children = format!("/proc/{0}/task/{0}/children", self.pid);
+        let children = format!("/proc/{0}/task/{0}/children", self.process.id());
         let children = std::fs::read_to_string(children).ok()?;
         Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
     }
@@ -129,6 +133,19 @@ impl Guardian {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Ok(None) | Err(_) => return None,
             }
+        }
+    }
+}
+
+impl Drop for Guardian {
+    /// Waits for the guardian's end, which the end of the socket brings about: not every container
+    /// has somebody to bury the dead of others.
+    fn drop(&mut self) {
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        let until = Instant::now() + BURIAL;
+        // One that is stopped cannot end.
+        while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {
+            thread::sleep(Duration::from_micros(100));
         }
     }
 }
