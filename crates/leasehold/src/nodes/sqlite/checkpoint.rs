@@ -15,7 +15,7 @@ use rusqlite::Connection;
 
 use super::file;
 
-/// A megabyte of journal: read back in about a millisecond.
+/// A quarter of a megabyte of journal: read back in less than half a millisecond.
 const PAGES: u32 = 256;
 
 /// Pages of journal at which whoever commits writes it back itself, within its request: needed only
