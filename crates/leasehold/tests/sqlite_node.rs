@@ -440,9 +440,9 @@ fn a_file_that_is_not_ours_is_refused_with_a_sentence_and_left_as_it_is() {
         }),
         ("is damaged", |path| {
             let file = OpenOptions::new().write(true).open(path).unwrap();
-            file.set_len(file.metadata().unwrap().len() - 4096).unwrap();
+            file.set_len(file.metadata().unwrap().len() - 1024).unwrap();
         }),
-        ("is damaged", |path| patch(path, 100, &[0xff; 3000])),
+        ("is damaged", |path| patch(path, 100, &[0xff; 2000])),
         ("is damaged", |path| {
             // And a process was killed before: its last words are in the journal.
             let wal = path.with_file_name("locks.db-wal");
@@ -454,7 +454,7 @@ fn a_file_that_is_not_ours_is_refused_with_a_sentence_and_left_as_it_is() {
             for (file, bytes) in kept {
                 fs::write(file, bytes).unwrap();
             }
-            patch(path, 100, &[0xff; 3000]);
+            patch(path, 100, &[0xff; 2000]);
         }),
     ];
     for (sentence, spoil) in cases {
