@@ -140,6 +140,18 @@ fn a_node_that_says_nothing_at_all_is_out_of_reach() {
 }
 
 #[test]
+fn what_cannot_be_written_is_not_taken_for_a_missing_right() {
+    let Some(desk) = Desk::redis(3) else { return };
+    desk.servers[1].command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
+    let port = desk.servers[1].port();
+    let fix = format!("redis-cli -h 127.0.0.1 -p {port} INFO");
+    let finding = one(&examine(&desk, 2), "rights", "error", &["OOM", &fix]);
+    assert!(!finding.to_string().contains("ACL"), "{finding}");
+    desk.servers[1].command(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
+    none(&examine(&desk, 1), "rights");
+}
+
+#[test]
 fn a_missing_right_is_found_by_trying() {
     if skip(Need::Redis) {
         return;

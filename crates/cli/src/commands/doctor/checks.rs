@@ -177,7 +177,15 @@ fn rights(patient: &Patient, index: usize) -> Option<Finding> {
             "rights",
             format!("{what}: {error}"),
             "it counts as voting but cannot: fewer failures are survived",
-            format!("{} ACL SETUSER … as docs/backends/redis.md says", redis_cli(node)),
+            match error {
+                NodeError::Denied { .. } => {
+                    format!("{} ACL SETUSER … as docs/backends/redis.md says", redis_cli(node))
+                }
+                NodeError::TimedOut { .. } => {
+                    format!("see why it is slow: {} SLOWLOG GET 10", redis_cli(node))
+                }
+                _ => format!("see what keeps it from working: {} INFO", redis_cli(node)),
+            },
         )
         .at(node),
     })
