@@ -35,6 +35,12 @@ impl LockTable {
         self.record.as_deref()
     }
 
+    /// Who owns `lock` at `now`, for those who watch from outside.
+    pub fn owner(&self, now: Moment, lock: &LockName) -> Option<&Holder> {
+        let (owner, until) = self.locks.get(lock)?.owner.as_ref()?;
+        (*until > now).then_some(owner)
+    }
+
     /// One atomic step. `identity` is the record that the asker expects; `clock` is the node's.
     ///
     /// `Probe` is answered by whoever owns the table: it knows what kind of server it is.

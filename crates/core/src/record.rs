@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Fence, WallMicros};
+use crate::{Facts, Fence, WallMicros};
 
 /// Stands first in each record; the number goes up when the format changes.
 const FORMAT: &str = "leasehold1";
@@ -92,6 +92,20 @@ impl Fnv {
 }
 
 impl Record {
+    /// The record that stands on a node and one with its floor raised to what has been idle for
+    /// `retention`, if that is worth a new record: each change costs every client one more question.
+    ///
+    /// First the floor goes up, then what lies below it may be forgotten: so nothing that is
+    /// dropped can be given again.
+    pub fn raised(facts: &Facts, retention: Duration) -> Option<(String, Self)> {
+        let text = facts.record.clone()?;
+        let record = Self::parse(&text).ok()?;
+        let retention = u64::try_from(retention.as_micros()).ok()?;
+        let floor = Fence::new(facts.clock.0.checked_sub(retention)?)?;
+        let worth = record.floor.get().saturating_add(retention / 8);
+        (floor.get() > worth).then_some((text, Self { floor, ..record }))
+    }
+
     /// Reads a record back.
     pub fn parse(text: &str) -> Result<Self, RecordError> {
         let mut words = text.split(' ');

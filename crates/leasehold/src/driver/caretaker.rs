@@ -4,9 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use leasehold_core::{
-    AdmissionStep, Answer, Facts, Fence, NodeError, Record, Reply, Request, Standing,
-};
+use leasehold_core::{AdmissionStep, Answer, NodeError, Record, Reply, Request, Standing};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -142,7 +140,7 @@ async fn forget_idle(cluster: &Arc<Cluster>, member: &Arc<Member>, retention: Du
     let Ok(Reply::Facts(facts)) = ask(cluster, member, Request::Probe, false).await else {
         return;
     };
-    let Some((expected, record)) = raised(&facts, retention) else {
+    let Some((expected, record)) = Record::raised(&facts, retention) else {
         return;
     };
     let below = record.floor;
@@ -158,17 +156,6 @@ async fn forget_idle(cluster: &Arc<Cluster>, member: &Arc<Member>, retention: Du
         }
         other => debug!(node = %member.node.id(), ?other, "idle fences were not dropped"),
     }
-}
-
-/// The record with its floor raised to what is idle by now, if that is worth a new record: each
-/// change costs every client one more question.
-fn raised(facts: &Facts, retention: Duration) -> Option<(String, Record)> {
-    let text = facts.record.clone()?;
-    let record = Record::parse(&text).ok()?;
-    let retention = u64::try_from(retention.as_micros()).ok()?;
-    let floor = Fence::new(facts.clock.0.checked_sub(retention)?)?;
-    let worth = record.floor.get().saturating_add(retention / 8);
-    (floor.get() > worth).then_some((text, Record { floor, ..record }))
 }
 
 /// One question to one node.

@@ -1,0 +1,174 @@
+//! What is done to the world, drawn from the seed.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::chance::Chance;
+use crate::clock::{MILLIS, SECOND, Time};
+use crate::network::Way;
+use crate::scenario::{Assumption, Scenario};
+
+/// One thing that goes wrong.
+#[derive(Debug, Clone)]
+pub enum Fault {
+    /// A server dies and comes back with what it finds.
+    Kill {
+        /// Which.
+        node: usize,
+        /// For how long.
+        down_for: Time,
+        /// How many of the last savings are not on disk.
+        loses: usize,
+    },
+    /// A server is emptied.
+    Flush {
+        /// Which.
+        node: usize,
+    },
+    /// A server stands still.
+    Hang {
+        /// Which.
+        node: usize,
+        /// For how long.
+        time: Time,
+    },
+    /// The way to a server becomes longer, or short again.
+    Slow {
+        /// Which.
+        node: usize,
+        /// By how much.
+        by: Time,
+    },
+    /// A connection breaks.
+    Cut {
+        /// Whose.
+        client: usize,
+        /// To whom.
+        node: usize,
+    },
+    /// Nothing passes between two groups.
+    Partition {
+        /// These processes, as bits.
+        clients: u64,
+        /// These nodes, as bits.
+        nodes: u64,
+        /// In one direction, or both.
+        way: Option<Way>,
+        /// For how long.
+        time: Time,
+    },
+    /// One end of a connection is gone and the other does not know.
+    HalfOpen {
+        /// Whose.
+        client: usize,
+        /// To whom.
+        node: usize,
+        /// Until it finds out.
+        time: Time,
+    },
+    /// A process stands still: stopped, swapped out, suspended.
+    Pause {
+        /// Which.
+        client: usize,
+        /// For how long.
+        time: Time,
+    },
+    /// A process dies and is started again.
+    Crash {
+        /// Which.
+        client: usize,
+        /// After this time.
+        time: Time,
+    },
+    /// A server's wall clock is set.
+    Jump {
+        /// Which.
+        node: usize,
+        /// By how many nanoseconds.
+        by: i64,
+    },
+}
+
+impl Fault {
+    /// The next one.
+    pub fn draw(chance: &mut Chance, scenario: &Scenario) -> Self {
+        let node = chance.index(scenario.nodes);
+        let client = chance.index(scenario.clients);
+        let mut time = |most: u64| {
+            chance.duration(Duration::ZERO..Duration::from_millis(most)).as_nanos() as Time
+        };
+        let (short, long) = (time(500), time(6_000));
+        let bits = chance.bits();
+        if scenario.breaks(Assumption::Jumps) && bits.is_multiple_of(4) {
+            let by = chance.around(3_600_000) * MILLIS as i64;
+            return Self::Jump { node, by };
+        }
+        // A lost memory and a jump together are more than the floor promises to survive, and a
+        // single node that forgets has nobody to ask.
+        let may_forget = !scenario.breaks(Assumption::Jumps) && scenario.nodes > 1;
+        match chance.within(0..16) {
+            0 | 1 if may_forget => Self::Kill { node, down_for: long, loses: chance.index(5) },
+            2 if may_forget => Self::Flush { node },
+            3 => Self::Hang { node, time: long },
+            4 => {
+                let slow = chance.percent(50);
+                Self::Slow { node, by: if slow { short / 10 } else { 0 } }
+            }
+            5..=7 => Self::Cut { client, node },
+            8 | 9 => {
+                let way = [None, Some(Way::There), Some(Way::Back)][chance.index(3)];
+                Self::Partition { clients: bits, nodes: chance.bits(), way, time: long }
+            }
+            10 => Self::HalfOpen { client, node, time: long },
+            11..=13 => Self::Pause { client, time: long },
+            _ => Self::Crash { client, time: short + SECOND / 10 },
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |time: &Time| Duration::from_millis(time / MILLIS);
+        match self {
+            Self::Kill { node, down_for, .. } => {
+                write!(f, "node {node} dies for {:?}", shown(down_for))
+            }
+            Self::Flush { node } => write!(f, "node {node} is emptied"),
+            Self::Hang { node, time } => write!(f, "node {node} hangs for {:?}", shown(time)),
+            Self::Slow { node, by } => write!(f, "node {node} is slower by {:?}", shown(by)),
+            Self::Cut { client, node } => {
+                write!(f, "the connection of process {client} to node {node} breaks")
+            }
+            Self::Partition { clients, nodes, way, time } => {
+                let which = |bits: u64| {
+                    let set: Vec<_> = (0..8).filter(|i| bits >> i & 1 == 1).collect();
+                    format!("{set:?}")
+                };
+                let way = match way {
+                    None => "between",
+                    Some(Way::There) => "there, from",
+                    Some(Way::Back) => "back, to",
+                };
+                let (clients, nodes) = (which(*clients), which(*nodes));
+                write!(
+                    f,
+                    "nothing passes {way} processes {clients} and nodes {nodes} for {:?}",
+                    shown(time)
+                )
+            }
+            Self::HalfOpen { client, node, time } => write!(
+                f,
+                "process {client} talks to nobody instead of node {node} for {:?}",
+                shown(time)
+            ),
+            Self::Pause { client, time } => {
+                write!(f, "process {client} stands still for {:?}", shown(time))
+            }
+            Self::Crash { client, .. } => write!(f, "process {client} is killed"),
+            Self::Jump { node, by } => {
+                let seconds = *by as f64 / SECOND as f64;
+                write!(f, "the clock of node {node} jumps by {seconds:+.1} s")
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What happened, as somebody who sees everything would tell it.
+
+use std::fmt;
+
+use leasehold_core::{Fence, Holder, LockName, Reply, Request};
+
+use crate::clock::{MILLIS, SECOND, Time};
+
+/// Something worth telling, at a moment of true time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Happening {
+    /// An attempt to acquire begins.
+    Started {
+        /// Whose.
+        who: Holder,
+        /// Of what.
+        lock: LockName,
+    },
+    /// An attempt succeeded.
+    Acquired {
+        /// Whose.
+        who: Holder,
+        /// Of what.
+        lock: LockName,
+        /// The fence.
+        fence: Fence,
+        /// When the attempt began.
+        started: Time,
+        /// Until when the holder believes to hold, in true time.
+        until: Time,
+    },
+    /// A lease was extended.
+    Extended {
+        /// Whose.
+        who: Holder,
+        /// Until when the holder believes to hold now, in true time.
+        until: Time,
+    },
+    /// A holder was told that it lost.
+    Lost {
+        /// Which.
+        who: Holder,
+    },
+    /// A holder is done and gives back.
+    Done {
+        /// Which.
+        who: Holder,
+    },
+    /// An attempt failed or was dropped, and is given back.
+    GaveUp {
+        /// Whose.
+        who: Holder,
+    },
+    /// A node did what it was asked.
+    Applied {
+        /// Which node.
+        node: usize,
+        /// What.
+        request: std::sync::Arc<Request>,
+        /// What it answered.
+        reply: Reply,
+        /// Who owned the lock there before.
+        before: Option<Holder>,
+        /// And after.
+        after: Option<Holder>,
+    },
+    /// A process stands still.
+    Paused {
+        /// Which.
+        client: usize,
+        /// Until then.
+        until: Time,
+    },
+    /// A process died with all its holders.
+    Crashed {
+        /// Which.
+        client: usize,
+    },
+    /// Something was done to the world.
+    Fault(String),
+    /// Nothing more will be done to it.
+    FaultsOver,
+    /// All holders have had their turn since, and what was under way has arrived.
+    Rest {
+        /// Owners that stand on nodes though everybody is gone.
+        owners: Vec<(usize, Holder)>,
+    },
+}
+
+/// What broke.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Of which promise.
+    pub promise: &'static str,
+    /// How.
+    pub story: String,
+}
+
+/// Something that must be so, whatever happens.
+pub trait Invariant {
+    /// Its name: the promise.
+    fn promise(&self) -> &'static str;
+
+    /// Looks at what happens. An `Err` is the story of how it broke.
+    fn watch(&mut self, now: Time, happening: &Happening) -> Result<(), String>;
+}
+
+/// Time, to be read by people.
+pub struct Shown(pub Time);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.0 % MILLIS / 1000;
+        write!(f, "{:3}.{:03}.{micros:03}", self.0 / SECOND, self.0 % SECOND / MILLIS)
+    }
+}
+
+impl fmt::Display for Happening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Started { who, lock } => write!(f, "{} asks for {lock}", short(who)),
+            Self::Acquired { who, lock, fence, until, .. } => write!(
+                f,
+                "{} ACQUIRED {lock} with fence {fence}, good until {}",
+                short(who),
+                Shown(*until)
+            ),
+            Self::Extended { who, until } => {
+                write!(f, "{} extended, good until {}", short(who), Shown(*until))
+            }
+            Self::Lost { who } => write!(f, "{} is told that it LOST", short(who)),
+            Self::Done { who } => write!(f, "{} is done and gives back", short(who)),
+            Self::GaveUp { who } => write!(f, "{} gives up", short(who)),
+            Self::Applied { node, request, reply, .. } => {
+                write!(f, "    node {node}: {} → {reply}", asked(request))
+            }
+            Self::Paused { client, until } => {
+                write!(f, "  ! process {client} stands still until {}", Shown(*until))
+            }
+            Self::Crashed { client } => write!(f, "  ! process {client} dies"),
+            Self::Fault(what) => write!(f, "  ! {what}"),
+            Self::FaultsOver => f.write_str("  ! nothing more happens to the world"),
+            Self::Rest { .. } => f.write_str("  ! everybody is gone"),
+        }
+    }
+}
+
+/// A holder without most of its random part.
+pub fn short(who: &Holder) -> String {
+    let nonce = &who.as_str()[who.label().len() + 1..];
+    format!("{}:{}", who.label(), &nonce[..4])
+}
+
+fn asked(request: &Request) -> String {
+    match request {
+        Request::Acquire { holder, proposal, .. } => {
+            format!("acquire by {} with {proposal}", short(holder))
+        }
+        Request::Extend { holder, token, .. } => {
+            format!("extend by {} with {token}", short(holder))
+        }
+        Request::Release { holder, .. } => format!("release by {}", short(holder)),
+        Request::Probe => "probe".into(),
+        Request::ReplaceRecord { record, .. } => format!("record := {record}"),
+        Request::ForgetIdle { below } => format!("forget below {below}"),
+        other => format!("{other:?}"),
+    }
+}

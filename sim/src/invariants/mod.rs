@@ -1,0 +1,25 @@
+//! What must be so, one promise a file. An invariant sees everything that happens in true time, and
+//! knows nothing of how the core works.
+
+mod exclusion;
+mod fences;
+mod gives_back;
+mod noticed;
+mod own_release;
+mod quorum_grants;
+mod served;
+
+use crate::history::Invariant;
+
+/// All of them. `quorum` is that of the member list.
+pub fn all(quorum: usize, holders: usize) -> Vec<Box<dyn Invariant>> {
+    vec![
+        Box::new(exclusion::Exclusion::default()),
+        Box::new(fences::Fences::default()),
+        Box::new(own_release::OwnRelease),
+        Box::new(noticed::Noticed::default()),
+        Box::new(quorum_grants::QuorumGrants::new(quorum)),
+        Box::new(served::Served::new(holders)),
+        Box::new(gives_back::GivesBack),
+    ]
+}

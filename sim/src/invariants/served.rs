@@ -1,0 +1,44 @@
+//! After the last fault everybody gets the lock.
+
+use std::collections::HashSet;
+
+use crate::clock::Time;
+use crate::history::{Happening, Invariant};
+
+/// Who has had it since.
+#[derive(Debug)]
+pub(super) struct Served {
+    holders: usize,
+    is_calm: bool,
+    served: HashSet<String>,
+}
+
+impl Served {
+    pub(super) fn new(holders: usize) -> Self {
+        Self { holders, is_calm: false, served: HashSet::new() }
+    }
+}
+
+impl Invariant for Served {
+    fn promise(&self) -> &'static str {
+        "served"
+    }
+
+    fn watch(&mut self, _: Time, happening: &Happening) -> Result<(), String> {
+        match happening {
+            Happening::FaultsOver => self.is_calm = true,
+            Happening::Acquired { who, .. } if self.is_calm => {
+                self.served.insert(who.label().to_owned());
+            }
+            Happening::Rest { .. } if self.served.len() < self.holders => {
+                return Err(format!(
+                    "{} of {} holders got their lock after the last fault",
+                    self.served.len(),
+                    self.holders
+                ));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,13 @@
+//! Leasehold's core under a seeded queue of events: servers, processes, clocks and the network
+//! between them are simulated, the protocol is the real one. One seed, one run.
+
+pub mod chance;
+pub mod client;
+pub mod clock;
+pub mod faults;
+pub mod history;
+pub mod invariants;
+pub mod network;
+pub mod scenario;
+pub mod server;
+pub mod world;

@@ -1,0 +1,591 @@
+//! The world: servers, processes, the network between them, and what is done to all of them, in one
+//! queue of events ordered by true time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{AdmissionPolicy, Answer, Drift, Fingerprint, LockName, Moment, Request, Ttl};
+
+use crate::chance::Chance;
+use crate::client::{Act, Client, Habits, Timer};
+use crate::clock::{Clock, MILLIS, SECOND, Time};
+use crate::faults::Fault;
+use crate::history::{Happening, Invariant, Violation};
+use crate::invariants;
+use crate::network::{Links, Way};
+use crate::scenario::{Assumption, MAX_TTL, Scenario};
+use crate::server::Server;
+
+/// When the world began, by clocks that are right.
+const EPOCH: u64 = 1_800_000_000 * SECOND;
+
+/// What came of a run.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What broke first, and when.
+    pub violation: Option<(Time, Violation)>,
+    /// What happened, if it was to be told.
+    pub timeline: Vec<(Time, Happening)>,
+    /// How much happened.
+    pub figures: Figures,
+}
+
+/// How much happened.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Figures {
+    /// Events in all.
+    pub events: u64,
+    /// Locks acquired.
+    pub acquired: u64,
+    /// Leases extended.
+    pub extended: u64,
+    /// Leases lost.
+    pub lost: u64,
+    /// Things done to the world.
+    pub faults: u64,
+}
+
+/// What is going to happen.
+#[derive(Debug)]
+enum Event {
+    Arrive(Message),
+    Answer { client: usize, life: u64, node: usize, generation: u64, ask: u64, answer: Answer },
+    Wake { client: usize, life: u64, timer: Timer },
+    Connect { client: usize, life: u64, node: usize },
+    Disconnect { client: usize, life: u64, node: usize, generation: u64 },
+    NextFault,
+    StartServer { node: usize, loses: usize },
+    StartClient { client: usize },
+    FaultsOver,
+    Rest,
+}
+
+/// A request on its way.
+#[derive(Debug)]
+struct Message {
+    client: usize,
+    life: u64,
+    node: usize,
+    generation: u64,
+    boots: u64,
+    ask: u64,
+    request: Arc<Request>,
+    identity: Option<Arc<str>>,
+    is_late: bool,
+}
+
+struct Scheduled {
+    at: Time,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+impl Eq for Scheduled {}
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+/// One run.
+pub struct World {
+    scenario: Scenario,
+    now: Time,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    number: u64,
+    servers: Vec<Server>,
+    clients: Vec<Client>,
+    paused_until: Vec<Time>,
+    is_dead: Vec<bool>,
+    links: Links,
+    locks: Vec<LockName>,
+    invariants: Vec<Box<dyn Invariant>>,
+    chance: Chance,
+    acts: Vec<Act>,
+    tells: bool,
+    is_calm: bool,
+    outcome: Outcome,
+}
+
+impl World {
+    /// The world of a scenario; `tells` keeps the timeline.
+    pub fn new(scenario: Scenario, tells: bool) -> Self {
+        let mut chance = Chance::new(scenario.seed ^ 0x5eed);
+        let skew = if scenario.breaks(Assumption::Skew) { 7200 * 1000 } else { 380 };
+        let servers = (0..scenario.nodes)
+            .map(|node| {
+                let offset = chance.around(skew) * MILLIS as i64;
+                let rate = chance.around(node_rate(&scenario));
+                let clock = Clock::new(EPOCH.saturating_add_signed(offset), rate);
+                Server::new(clock, scenario.persistence[node])
+            })
+            .collect();
+        let locks: Vec<_> = (0..scenario.locks)
+            .map(|lock| LockName::new(format!("lock{lock}")).expect("a name"))
+            .collect();
+        let quorum = scenario.nodes / 2 + 1;
+        let holders = scenario.clients * scenario.holders;
+        let mut world = Self {
+            now: 0,
+            queue: BinaryHeap::new(),
+            number: 0,
+            servers,
+            clients: Vec::new(),
+            paused_until: vec![0; scenario.clients],
+            is_dead: vec![false; scenario.clients],
+            links: Links::new(scenario.clients, scenario.nodes),
+            locks,
+            invariants: invariants::all(quorum, holders),
+            chance,
+            acts: Vec::new(),
+            tells,
+            is_calm: false,
+            outcome: Outcome::default(),
+            scenario,
+        };
+        for client in 0..world.scenario.clients {
+            let fresh = world.new_client(client, 0);
+            world.clients.push(fresh);
+            world.start_client(client);
+        }
+        world.after(SECOND, Event::NextFault);
+        world.after(world.scenario.trouble, Event::FaultsOver);
+        world.after(world.scenario.trouble + world.scenario.patience, Event::Rest);
+        world
+    }
+
+    fn new_client(&mut self, number: usize, life: u64) -> Client {
+        let scenario = &self.scenario;
+        let mut chance = Chance::new(self.chance.bits());
+        let rate = chance.around(client_rate(scenario));
+        // Wall clocks of clients may be wrong by anything: nothing rests on them.
+        let wrong = [0, 0, 3_600_000, 86_400_000][chance.index(4)];
+        let offset = chance.around(wrong) * MILLIS as i64;
+        let list: Vec<String> = (0..self.members_of(number)).map(|n| format!("node{n}")).collect();
+        let cluster = if scenario.breaks(Assumption::Fingerprint) {
+            Fingerprint::of_members(["the same for all"])
+        } else {
+            Fingerprint::of_members(list.iter().map(String::as_str))
+        };
+        let policy = AdmissionPolicy {
+            cluster,
+            nodes: if scenario.breaks(Assumption::Fingerprint) { 0 } else { list.len() },
+            max_ttl: Some(MAX_TTL),
+            max_ttl_default: MAX_TTL,
+            drift: Drift::DEFAULT,
+            max_clock_skew: Duration::from_secs(1),
+            quarantine: scenario.nodes > 1 && !scenario.breaks(Assumption::Quarantine),
+            strict: false,
+        };
+        let ttl = Ttl::new(scenario.ttl).expect("long enough");
+        let habits = Habits {
+            ttl,
+            limit: Duration::from_millis(50).min(ttl.get() / 20),
+            think: Duration::from_millis([20, 200, 2000][chance.index(3)]),
+            work: ttl.get().mul_f64([0.2, 1.0, 4.0][chance.index(3)]),
+            extends: !chance.percent(20),
+            max_hold: chance.percent(20).then(|| ttl.get() * 2),
+            drops: [0, 0, 10][chance.index(3)],
+            fence_retention: Duration::from_secs([8, 3600][chance.index(2)]),
+        };
+        let wanted: Vec<_> = (0..scenario.holders)
+            .map(|_| self.locks[chance.index(self.locks.len())].clone())
+            .collect();
+        Client::new(
+            number,
+            life,
+            Clock::new(chance.within(0..1000 * SECOND), rate),
+            Clock::new(EPOCH.saturating_add_signed(offset), 0),
+            policy,
+            list.len(),
+            &wanted,
+            habits,
+            chance,
+        )
+    }
+
+    /// With two member lists in use, the odd clients know only some of the nodes.
+    fn members_of(&self, client: usize) -> usize {
+        let nodes = self.scenario.nodes;
+        if self.scenario.breaks(Assumption::Fingerprint) && client % 2 == 1 {
+            (nodes / 2).max(1)
+        } else {
+            nodes
+        }
+    }
+
+    fn after(&mut self, delay: Time, event: Event) {
+        self.at(self.now + delay, event);
+    }
+
+    fn at(&mut self, at: Time, event: Event) {
+        self.number += 1;
+        self.queue.push(Reverse(Scheduled { at, number: self.number, event }));
+    }
+
+    /// Runs to the end, or to the first violation.
+    pub fn run(mut self) -> Outcome {
+        while let Some(Reverse(Scheduled { at, event, .. })) = self.queue.pop() {
+            self.now = at;
+            self.outcome.figures.events += 1;
+            if matches!(event, Event::Rest) {
+                self.rest();
+                break;
+            }
+            self.happen(event);
+            if self.outcome.violation.is_some() {
+                break;
+            }
+        }
+        self.outcome
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Arrive(message) => self.arrive(message),
+            Event::Answer { client, life, node, generation, ask, answer } => {
+                if !self.is_current(client, life) || !self.links.is(client, node, generation) {
+                    return;
+                }
+                if self.paused_until[client] > self.now {
+                    let event = Event::Answer { client, life, node, generation, ask, answer };
+                    return self.at(self.paused_until[client], event);
+                }
+                self.with(client, |this, now, acts| this.answered(now, ask, answer, acts));
+            }
+            Event::Wake { client, life, timer } => {
+                if !self.is_current(client, life) {
+                    return;
+                }
+                if self.paused_until[client] > self.now {
+                    return self.at(self.paused_until[client], Event::Wake { client, life, timer });
+                }
+                self.with(client, |this, now, acts| this.woken(now, timer, acts));
+            }
+            Event::Connect { client, life, node } => self.connect(client, life, node),
+            Event::Disconnect { client, life, node, generation } => {
+                if self.is_current(client, life) && self.links.is(client, node, generation) {
+                    self.cut(client, node);
+                }
+            }
+            Event::NextFault => self.next_fault(),
+            Event::StartServer { node, loses } => self.start_server(node, loses),
+            Event::StartClient { client } => {
+                let life = self.clients[client].life + 1;
+                let is_last = self.clients[client].is_last_round;
+                self.clients[client] = self.new_client(client, life);
+                self.clients[client].is_last_round = is_last;
+                self.is_dead[client] = false;
+                self.start_client(client);
+            }
+            Event::FaultsOver => self.calm_down(),
+            Event::Rest => unreachable!("ends the run"),
+        }
+    }
+
+    fn is_current(&self, client: usize, life: u64) -> bool {
+        !self.is_dead[client] && self.clients[client].life == life
+    }
+
+    /// Lets a process do something, and does what it wants.
+    fn with(&mut self, client: usize, act: impl FnOnce(&mut Client, Time, &mut Vec<Act>)) {
+        let mut acts = std::mem::take(&mut self.acts);
+        act(&mut self.clients[client], self.now, &mut acts);
+        for act in acts.drain(..) {
+            match act {
+                Act::Send { member, ask, request, identity } => {
+                    self.send(client, member, ask, request, identity);
+                }
+                Act::Wake { at, timer } => {
+                    let this = &self.clients[client];
+                    let life = this.life;
+                    let at = this.clock.when(Moment::as_nanos(at), self.now);
+                    self.at(at, Event::Wake { client, life, timer });
+                }
+                Act::Tell(happening) => self.tell(happening),
+            }
+        }
+        self.acts = acts;
+    }
+
+    fn tell(&mut self, happening: Happening) {
+        let figures = &mut self.outcome.figures;
+        match &happening {
+            Happening::Acquired { .. } => figures.acquired += 1,
+            Happening::Extended { .. } => figures.extended += 1,
+            Happening::Lost { .. } => figures.lost += 1,
+            Happening::Fault(_) | Happening::Paused { .. } | Happening::Crashed { .. } => {
+                figures.faults += 1;
+            }
+            _ => {}
+        }
+        for invariant in &mut self.invariants {
+            if let Err(story) = invariant.watch(self.now, &happening)
+                && self.outcome.violation.is_none()
+            {
+                let violation = Violation { promise: invariant.promise(), story };
+                self.outcome.violation = Some((self.now, violation));
+            }
+        }
+        if self.tells {
+            self.outcome.timeline.push((self.now, happening));
+        }
+    }
+
+    // ---- the network
+
+    fn delay(&mut self, node: usize) -> Time {
+        let base = self.scenario.latency;
+        let jitter = self.chance.within(0..base / 2 + 1);
+        // Now and then a packet is lost and sent again.
+        let resent =
+            if self.chance.within(0..500) == 0 { self.chance.within(0..300 * MILLIS) } else { 0 };
+        base / 2 + jitter + resent + self.servers[node].slow_by
+    }
+
+    fn send(
+        &mut self,
+        client: usize,
+        node: usize,
+        ask: u64,
+        request: Arc<Request>,
+        identity: Option<Arc<str>>,
+    ) {
+        let delay = self.delay(node);
+        let Some(at) = self.links.pass(client, node, Way::There, self.now, delay) else {
+            // Nobody is at the other end, and nobody says so.
+            return;
+        };
+        let generation = self.links.generation(client, node);
+        let life = self.clients[client].life;
+        let boots = self.servers[node].boots;
+        let message = Message {
+            client,
+            life,
+            node,
+            generation,
+            boots,
+            ask,
+            request,
+            identity,
+            is_late: false,
+        };
+        self.at(at, Event::Arrive(message));
+    }
+
+    fn arrive(&mut self, mut message: Message) {
+        let Message { client, life, node, generation, boots, .. } = message;
+        let server = &self.servers[node];
+        if server.is_down || server.boots != boots {
+            // Its connection died with the server.
+            if self.is_current(client, life) {
+                let delay = self.delay(node);
+                self.after(delay, Event::Disconnect { client, life, node, generation });
+            }
+            return;
+        }
+        if server.hangs_until > self.now {
+            let until = server.hangs_until;
+            self.at(until, Event::Arrive(message));
+            return;
+        }
+        let is_connected = self.is_current(client, life) && self.links.is(client, node, generation);
+        if !is_connected && !message.is_late {
+            // The connection is gone; what was on its way is lost, or comes when it comes.
+            message.is_late = true;
+            if self.chance.percent(40) {
+                return;
+            }
+            if self.chance.percent(50) {
+                let late = self.chance.within(0..8 * SECOND);
+                self.after(late, Event::Arrive(message));
+                return;
+            }
+        }
+        let now = self.now;
+        let server = &mut self.servers[node];
+        let before = owner(server, now, &message.request);
+        let identity = message.identity.as_deref();
+        let reply = server.apply(now, generation, identity, &message.request);
+        let after = owner(server, now, &message.request);
+        if self.tells || message.request.lock().is_some() {
+            let (request, reply) = (message.request, reply.clone());
+            self.tell(Happening::Applied { node, request, reply, before, after });
+        }
+        if is_connected {
+            let delay = self.delay(node);
+            if let Some(at) = self.links.pass(client, node, Way::Back, now, delay) {
+                let (ask, answer) = (message.ask, Ok(reply));
+                self.at(at, Event::Answer { client, life, node, generation, ask, answer });
+            }
+        }
+    }
+
+    fn connect(&mut self, client: usize, life: u64, node: usize) {
+        if !self.is_current(client, life) || self.links.is_connected(client, node) {
+            return;
+        }
+        let is_reachable = !self.servers[node].is_down
+            && self.servers[node].hangs_until <= self.now
+            && !self.links.is_cut_off(client, node, self.now)
+            && self.paused_until[client] <= self.now;
+        if !is_reachable {
+            let pause = self.chance.within(20 * MILLIS..250 * MILLIS);
+            return self.after(pause, Event::Connect { client, life, node });
+        }
+        let generation = self.links.connect(client, node, self.now);
+        self.with(client, |this, now, acts| this.connected(now, node, generation, acts));
+    }
+
+    fn cut(&mut self, client: usize, node: usize) {
+        if node >= self.members_of(client) || !self.links.disconnect(client, node) {
+            return;
+        }
+        let life = self.clients[client].life;
+        self.with(client, |this, now, acts| this.disconnected(now, node, acts));
+        let pause = self.chance.within(MILLIS..50 * MILLIS);
+        self.after(pause, Event::Connect { client, life, node });
+    }
+
+    fn start_client(&mut self, client: usize) {
+        self.with(client, Client::start);
+        let life = self.clients[client].life;
+        for node in 0..self.members_of(client) {
+            let pause = self.chance.within(0..5 * MILLIS);
+            self.after(pause, Event::Connect { client, life, node });
+        }
+    }
+
+    // ---- what is done to the world
+
+    fn next_fault(&mut self) {
+        if self.is_calm {
+            return;
+        }
+        let fault = Fault::draw(&mut self.chance, &self.scenario);
+        self.tell(Happening::Fault(fault.to_string()));
+        self.inflict(fault);
+        let pause = self.chance.within(0..2 * self.scenario.fault_every);
+        self.after(pause, Event::NextFault);
+    }
+
+    fn inflict(&mut self, fault: Fault) {
+        let now = self.now;
+        match fault {
+            Fault::Kill { node, down_for, loses } => {
+                if !self.servers[node].is_down {
+                    self.servers[node].is_down = true;
+                    for client in 0..self.scenario.clients {
+                        self.cut_if_alive(client, node);
+                    }
+                    self.after(down_for, Event::StartServer { node, loses });
+                }
+            }
+            Fault::Flush { node } => self.servers[node].flush(),
+            Fault::Hang { node, time } => self.servers[node].hangs_until = now + time,
+            Fault::Slow { node, by } => self.servers[node].slow_by = by,
+            Fault::Cut { client, node } => self.cut_if_alive(client, node),
+            Fault::Partition { clients, nodes, way, time } => {
+                self.links.partition(clients, nodes, way, now + time);
+            }
+            Fault::HalfOpen { client, node, time } => {
+                self.links.half_open(client, node);
+                let (life, generation) =
+                    (self.clients[client].life, self.links.generation(client, node));
+                self.after(time, Event::Disconnect { client, life, node, generation });
+            }
+            Fault::Pause { client, time } => {
+                if !self.is_dead[client] {
+                    let until = self.paused_until[client].max(now + time);
+                    self.paused_until[client] = until;
+                    self.tell(Happening::Paused { client, until });
+                }
+            }
+            Fault::Crash { client, time } => {
+                if !self.is_dead[client] {
+                    self.is_dead[client] = true;
+                    self.paused_until[client] = 0;
+                    for node in 0..self.scenario.nodes {
+                        self.links.disconnect(client, node);
+                    }
+                    self.tell(Happening::Crashed { client });
+                    self.after(time, Event::StartClient { client });
+                }
+            }
+            Fault::Jump { node, by } => self.servers[node].clock.jump(now, by),
+        }
+    }
+
+    fn cut_if_alive(&mut self, client: usize, node: usize) {
+        if !self.is_dead[client] {
+            self.cut(client, node);
+        }
+    }
+
+    fn start_server(&mut self, node: usize, loses: usize) {
+        self.servers[node].start(loses);
+        let boots = self.servers[node].boots;
+        self.tell(Happening::Fault(format!("node {node} is up again ({boots} starts)")));
+    }
+
+    fn calm_down(&mut self) {
+        self.is_calm = true;
+        self.links.heal();
+        for client in 0..self.scenario.clients {
+            for node in 0..self.scenario.nodes {
+                if self.links.is_half_open(client, node) {
+                    self.cut_if_alive(client, node);
+                }
+            }
+        }
+        for server in &mut self.servers {
+            (server.slow_by, server.hangs_until) = (0, server.hangs_until.min(self.now + SECOND));
+        }
+        for client in &mut self.clients {
+            client.is_last_round = true;
+        }
+        self.tell(Happening::FaultsOver);
+    }
+
+    fn rest(&mut self) {
+        let mut owners = Vec::new();
+        // Whoever is left stopped extending by now, and the longest lease is over.
+        let end = self.now + 2 * MAX_TTL.as_nanos() as Time;
+        for (node, server) in self.servers.iter().enumerate() {
+            let moment = Moment::from_nanos(server.clock.at(end));
+            for lock in &self.locks {
+                if let Some(owner) = server.table.owner(moment, lock) {
+                    owners.push((node, owner.clone()));
+                }
+            }
+        }
+        self.tell(Happening::Rest { owners });
+    }
+}
+
+fn owner(server: &Server, now: Time, request: &Request) -> Option<leasehold_core::Holder> {
+    let moment = Moment::from_nanos(server.clock.at(now));
+    server.table.owner(moment, request.lock()?).cloned()
+}
+
+/// How many millionths a node's clock may be too fast or too slow. Together with a client's it
+/// stays within the allowance of one per cent, unless that is what is broken.
+fn node_rate(scenario: &Scenario) -> u64 {
+    if scenario.breaks(Assumption::Drift) { 150_000 } else { 2_000 }
+}
+
+fn client_rate(scenario: &Scenario) -> u64 {
+    if scenario.breaks(Assumption::Drift) { 150_000 } else { 4_000 }
+}
