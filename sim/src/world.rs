@@ -561,10 +561,10 @@ impl World {
 
     fn rest(&mut self) {
         let mut owners = Vec::new();
-        // Whoever is left stopped extending by now, and the longest lease is over.
-        let end = self.now + 2 * MAX_TTL.as_nanos() as Time;
-        for (node, server) in self.servers.iter().enumerate() {
-            let moment = Moment::from_nanos(server.clock.at(end));
+        // Whoever still waits or holds is another promise's business.
+        let all_gone = self.clients.iter().all(Client::is_retired);
+        for (node, server) in self.servers.iter().enumerate().filter(|_| all_gone) {
+            let moment = Moment::from_nanos(server.clock.at(self.now));
             for lock in &self.locks {
                 if let Some(owner) = server.table.owner(moment, lock) {
                     owners.push((node, owner.clone()));

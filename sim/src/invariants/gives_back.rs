@@ -1,5 +1,5 @@
-//! Nothing is held when nobody holds: once everybody is gone and the longest lease is over, no node
-//! has an owner.
+//! Nothing is held when nobody holds: some time after everybody had the lock for the last time, no
+//! node has an owner.
 
 use crate::clock::Time;
 use crate::history::{Happening, Invariant, short};
