@@ -1,0 +1,218 @@
+//! What may catch a bug, how it is started, and how its words are read.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::process::{self, End, Run};
+
+/// Something that looks for bugs.
+#[derive(Debug)]
+pub(crate) struct Catcher {
+    /// In the list of bugs.
+    pub(crate) name: &'static str,
+    /// Above its column.
+    pub(crate) title: &'static str,
+    how: How,
+    /// A run that takes longer hangs. That is no catch: nobody would know what hangs, or why.
+    limit: Duration,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum How {
+    /// `cargo test` with what the bug says.
+    Tests,
+    /// A program of the workspace, with these arguments and what the bug says.
+    Program {
+        package: &'static str,
+        arguments: &'static [&'static str],
+        reads: fn(&str) -> Option<String>,
+    },
+}
+
+/// All of them.
+pub(crate) const ALL: &[Catcher] = &[
+    Catcher {
+        name: "sim",
+        title: "simulation",
+        how: How::Program {
+            package: "leasehold-sim",
+            // One thread, so that the first seed that is found out is always the same.
+            arguments: &["--threads", "1"],
+            reads: broken_seed,
+        },
+        limit: Duration::from_secs(300),
+    },
+    Catcher { name: "tests", title: "tests", how: How::Tests, limit: Duration::from_secs(180) },
+];
+
+/// What building everything for the first time may take.
+const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+
+/// What a catcher said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It noticed, in these words.
+    Caught(String),
+    /// It noticed nothing.
+    Missed,
+    /// It did not come to an end, or said something that nobody understands.
+    Unclear(String),
+    /// Somebody wants all of this to stop.
+    Interrupted,
+}
+
+/// The catcher of that name.
+pub(crate) fn by_name(name: &str) -> Option<&'static Catcher> {
+    ALL.iter().find(|catcher| catcher.name == name)
+}
+
+impl Catcher {
+    /// Builds what is needed. `Err` has the compiler's words.
+    pub(crate) fn build(&self, tree: &Path, arguments: &str) -> Result<(), Verdict> {
+        let mut cargo = cargo(tree);
+        match self.how {
+            How::Tests => {
+                let (arguments, _) = arguments.split_once(" -- ").unwrap_or((arguments, ""));
+                cargo.args(["test", "--no-run"]).args(arguments.split_whitespace())
+            }
+            How::Program { package, .. } => cargo.args(["build", "-p", package]),
+        };
+        let run = finish(process::run(&mut cargo, tree, BUILD_LIMIT, |_| false))?;
+        match run.end {
+            End::Exited(status) if status.success() => Ok(()),
+            End::Interrupted => Err(Verdict::Interrupted),
+            _ => Err(Verdict::Unclear(format!("does not build:\n{}", last_of(&run.lines)))),
+        }
+    }
+
+    /// Lets it look, and tells what it said and how long it took.
+    pub(crate) fn look(&self, tree: &Path, arguments: &str) -> (Verdict, Duration) {
+        let mut cargo = cargo(tree);
+        let words = arguments.split_whitespace();
+        let result = match self.how {
+            How::Tests => {
+                cargo.arg("test").args(words);
+                process::run(&mut cargo, tree, self.limit, |_| false)
+            }
+            How::Program { package, arguments, reads } => {
+                cargo.args(["run", "--quiet", "-p", package, "--"]).args(arguments).args(words);
+                process::run(&mut cargo, tree, self.limit, |line| reads(line).is_some())
+            }
+        };
+        match finish(result) {
+            Ok(run) => (self.judge(&run), run.time),
+            Err(verdict) => (verdict, Duration::ZERO),
+        }
+    }
+
+    fn judge(&self, run: &Run) -> Verdict {
+        match run.end {
+            End::Interrupted => return Verdict::Interrupted,
+            End::TimedOut => {
+                return Verdict::Unclear(format!("no end within {:?}", self.limit));
+            }
+            End::Exited(_) | End::Seen => {}
+        }
+        let is_success = matches!(run.end, End::Exited(status) if status.success());
+        let evidence = match self.how {
+            How::Tests => failed_tests(&run.lines),
+            How::Program { reads, .. } => run.lines.iter().find_map(|line| reads(line)),
+        };
+        match (evidence, is_success) {
+            (Some(evidence), false) => Verdict::Caught(evidence),
+            (None, true) if matches!(self.how, How::Tests) && passed_tests(&run.lines) == 0 => {
+                Verdict::Unclear("no test has such a name".into())
+            }
+            (None, true) => Verdict::Missed,
+            _ => Verdict::Unclear(format!("nobody understands:\n{}", last_of(&run.lines))),
+        }
+    }
+}
+
+fn finish(run: std::io::Result<Run>) -> Result<Run, Verdict> {
+    run.map_err(|error| Verdict::Unclear(format!("cannot be started: {error}")))
+}
+
+/// Cargo in the copy, with a target folder of its own beside it. Core, simulation and model are
+/// optimised, because they count; all else is built as fast as can be.
+fn cargo(tree: &Path) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.env("CARGO_TARGET_DIR", tree.with_file_name("build"));
+    cargo.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_TERM_COLOR", "never");
+    cargo.env("CARGO_INCREMENTAL", "1").env("RUST_BACKTRACE", "0");
+    for package in ["leasehold-core", "leasehold-sim", "leasehold-model"] {
+        cargo.args(["--config", &format!("profile.dev.package.{package}.opt-level=2")]);
+    }
+    cargo
+}
+
+/// `seed 7: exclusion BROKEN at …`, or the words of a core that panicked.
+fn broken_seed(line: &str) -> Option<String> {
+    if line.contains("panicked at") {
+        return Some("a panic".into());
+    }
+    let (seed, promise) = line.strip_prefix("seed ")?.split_once(": ")?;
+    let (promise, _) = promise.split_once(" BROKEN")?;
+    Some(match seed {
+        "1" => format!("{promise}, first seed"),
+        _ => format!("{promise}, after {seed} seeds"),
+    })
+}
+
+/// The names of the tests that failed.
+fn failed_tests(lines: &[String]) -> Option<String> {
+    let name =
+        |line: &String| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_owned());
+    let mut names: Vec<String> = lines.iter().filter_map(name).collect();
+    names.sort();
+    let last = |name: &str| name.rsplit("::").next().unwrap_or_default().to_owned();
+    let first = last(names.first()?);
+    Some(match names.len() {
+        1 => format!("`{first}`"),
+        count => format!("`{first}` and {} more", count - 1),
+    })
+}
+
+fn passed_tests(lines: &[String]) -> u64 {
+    let passed = |line: &String| {
+        line.strip_prefix("test result: ok. ")?.split_once(" passed")?.0.parse::<u64>().ok()
+    };
+    lines.iter().filter_map(passed).sum()
+}
+
+fn last_of(lines: &[String]) -> String {
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_violated_seed_is_read_and_a_summary_is_not() {
+        let line = "seed 12: exclusion BROKEN at 3.2s: a and b both hold lock0";
+        assert_eq!(broken_seed(line).unwrap(), "exclusion, after 12 seeds");
+        assert_eq!(
+            broken_seed("seed 1: own release BROKEN at 1s: x").unwrap(),
+            "own release, first seed"
+        );
+        assert_eq!(broken_seed("2000 seeds in 3s: 5 events, 0 faults; 0 violated"), None);
+    }
+
+    #[test]
+    fn failed_and_passed_tests_are_counted() {
+        let failed = lines(
+            "running 3 tests\ntest a::two ... FAILED\ntest a::one ... ok\ntest a::b ... FAILED\n\
+             test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out",
+        );
+        assert_eq!(failed_tests(&failed).unwrap(), "`b` and 1 more");
+        let passed =
+            lines("test result: ok. 2 passed; 0 failed\ntest result: ok. 0 passed; 0 failed");
+        assert_eq!((failed_tests(&passed), passed_tests(&passed)), (None, 2));
+    }
+}
