@@ -1,10 +1,10 @@
 //! Programs with a time limit, line by line, of which nothing is left behind.
 //!
-//! Each runs in a process group of its own, and its orphans become our children, so that all of
-//! them can be found and killed when it ends, runs out of time, or somebody presses Ctrl-C.
+//! Whoever loses its parent becomes our child, whatever process group or session it is in. So all
+//! that a program started can be found and killed when it ends, runs out of time, or somebody
+//! presses Ctrl-C. They stay in our process group, so that whoever kills us by it kills them, too.
 
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 /// How a program ended.
 #[derive(Debug)]
@@ -82,9 +82,8 @@ pub(crate) fn run(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .process_group(0)
         .spawn()?;
-    let group = Pid::from_child(&child);
+    let pid = Pid::from_child(&child);
     let (events, inbox) = channel();
     listen(child.stdout.take(), &events);
     listen(child.stderr.take(), &events);
@@ -111,7 +110,6 @@ pub(crate) fn run(
             Ok(Event::Exited(status)) => {
                 exited = Some(status);
                 // Whatever it left behind may keep its outputs open.
-                let _ = kill_process_group(group, Signal::KILL);
                 kill_orphans();
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -121,7 +119,9 @@ pub(crate) fn run(
             break End::Interrupted;
         }
     };
-    let _ = kill_process_group(group, Signal::KILL);
+    if exited.is_none() {
+        let _ = kill_process(pid, Signal::KILL);
+    }
     // Only when it is buried, its orphans are ours.
     while exited.is_none()
         && let Ok(event) = inbox.recv()
