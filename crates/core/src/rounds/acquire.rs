@@ -312,9 +312,11 @@ mod tests {
         // Late grants of the first round must not be added to those of the second.
         round.answer(SENT, 1, 1, Ok(Reply::Granted));
         round.answer(SENT, 1, 2, Ok(Reply::Granted));
-        round.answer(SENT, 2, 0, Ok(Reply::Granted));
         assert_eq!(round.step(SENT), AcquireStep::Wait);
+        // Nor the one that came in time, by the first node.
         round.answer(SENT, 2, 1, Ok(Reply::Granted));
+        assert_eq!(round.step(SENT), AcquireStep::Wait);
+        round.answer(SENT, 2, 2, Ok(Reply::Granted));
         let AcquireStep::Acquired(lease) = round.step(SENT) else { panic!() };
         assert_eq!(lease.fence.get(), 701);
     }
