@@ -189,6 +189,7 @@ enum Doing {
         keeper: Box<Keeper>,
         extending: Option<ExtendRound>,
         last: LastExtension,
+        asked: Time,
         work_until: Moment,
     },
     Releasing(ReleaseRound),
@@ -558,16 +559,18 @@ impl Client {
                     }
                 }
             }
-            Doing::Holding { keeper, extending, last, .. } => {
+            Doing::Holding { keeper, extending, last, asked, .. } => {
                 let Some(round) = extending else { return };
                 match round.step() {
                     ExtendStep::Wait => return,
                     ExtendStep::Extended { deadline } if now < keeper.lease().deadline => {
+                        let refreshed = round.next() > keeper.lease().token;
                         keeper.extended(now, deadline, round.next());
                         let lease = keeper.lease();
                         let until = self.clock.when(lease.deadline.as_nanos(), time);
-                        let who = lease.holder.clone();
-                        acts.push(Act::Tell(Happening::Extended { who, until }));
+                        let (who, started) = (lease.holder.clone(), *asked);
+                        let happening = Happening::Extended { who, started, refreshed, until };
+                        acts.push(Act::Tell(happening));
                     }
                     ExtendStep::Extended { .. } => {}
                     ExtendStep::Failed => {
@@ -634,7 +637,7 @@ impl Client {
         let keeper = Box::new(Keeper::new(lease, now, self.habits.extends, self.habits.max_hold));
         let work_until = now.plus(work);
         self.holders[holder].doing =
-            Doing::Holding { keeper, extending: None, last: None, work_until };
+            Doing::Holding { keeper, extending: None, last: None, asked: time, work_until };
         self.keep(time, holder, acts);
     }
 
@@ -645,7 +648,10 @@ impl Client {
         else {
             return;
         };
-        let (work_until, lease) = (*work_until, keeper.lease().clone());
+        // Whatever was begun before the last round ends with it.
+        let is_overdue = self.is_last_round && !self.holders[holder].retired;
+        let work_until = if is_overdue { now } else { *work_until };
+        let lease = keeper.lease().clone();
         let (step, is_extending) = (keeper.step(now), extending.is_some());
         if let KeeperStep::Lost(_) = step {
             acts.push(Act::Tell(Happening::Lost { who: lease.holder.clone() }));
@@ -679,7 +685,8 @@ impl Client {
         let now = self.now(time);
         let limit = self.habits.limit.min(lease.validity_at(now));
         let mut doing = std::mem::replace(&mut self.holders[holder].doing, Doing::Thinking);
-        let Doing::Holding { keeper, extending, last, .. } = &mut doing else { return };
+        let Doing::Holding { keeper, extending, last, asked, .. } = &mut doing else { return };
+        *asked = time;
         if let Some(fence) = last.take().and_then(|(_, round)| round.superseded()) {
             keeper.superseded(fence);
         }
