@@ -52,7 +52,12 @@ fn every_promise_is_kept_while_the_assumptions_hold() {
 fn a_broken_assumption_breaks_a_promise_and_the_fence_holds_where_it_does_not_rest_on_it() {
     use Assumption::*;
     for (broken, seeds, breaks, holds) in [
-        (Drift, 1..=200, "exclusion", &["fences", "superseded", "own release", "quorum grants"][..]),
+        (
+            Drift,
+            1..=200,
+            "exclusion",
+            &["fences", "superseded", "own release", "quorum grants"][..],
+        ),
         (Jumps, 1..=40, "exclusion", &["fences", "superseded", "own release", "quorum grants"]),
         (Eviction, 1..=40, "exclusion", &["fences", "superseded", "own release", "quorum grants"]),
         (Quarantine, 1..=100, "exclusion", &["own release", "quorum grants"]),
