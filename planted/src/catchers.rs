@@ -26,7 +26,7 @@ enum How {
     Program {
         package: &'static str,
         arguments: &'static [&'static str],
-        reads: fn(&str) -> Option<String>,
+        reads: fn(&[String]) -> Option<String>,
     },
 }
 
@@ -41,7 +41,7 @@ pub(crate) const ALL: &[Catcher] = &[
             arguments: &["--threads", "1"],
             reads: broken_seed,
         },
-        limit: Duration::from_secs(300),
+        limit: Duration::from_secs(180),
     },
     Catcher { name: "tests", title: "tests", how: How::Tests, limit: Duration::from_secs(180) },
 ];
@@ -97,7 +97,7 @@ impl Catcher {
             }
             How::Program { package, arguments, reads } => {
                 cargo.args(["run", "--quiet", "-p", package, "--"]).args(arguments).args(words);
-                process::run(&mut cargo, tree, self.limit, |line| reads(line).is_some())
+                process::run(&mut cargo, tree, self.limit, |lines| reads(lines).is_some())
             }
         };
         match finish(result) {
@@ -117,7 +117,7 @@ impl Catcher {
         let is_success = matches!(run.end, End::Exited(status) if status.success());
         let evidence = match self.how {
             How::Tests => failed_tests(&run.lines),
-            How::Program { reads, .. } => run.lines.iter().find_map(|line| reads(line)),
+            How::Program { reads, .. } => reads(&run.lines),
         };
         match (evidence, is_success) {
             (Some(evidence), false) => Verdict::Caught(evidence),
@@ -147,13 +147,14 @@ fn cargo(tree: &Path) -> Command {
     cargo
 }
 
-/// `seed 7: exclusion BROKEN at …`, or the words of a core that panicked.
-fn broken_seed(line: &str) -> Option<String> {
-    if line.contains("panicked at") {
+/// `seed 7`, its story, and `  3.2s exclusion BROKEN: …`; or the words of a core that panicked.
+fn broken_seed(lines: &[String]) -> Option<String> {
+    if lines.iter().any(|line| line.contains("panicked at")) {
         return Some("a panic".into());
     }
-    let (seed, promise) = line.strip_prefix("seed ")?.split_once(": ")?;
-    let (promise, _) = promise.split_once(" BROKEN")?;
+    let broken = lines.iter().position(|line| line.contains(" BROKEN: "))?;
+    let promise = lines[broken].trim_start().split_once(' ')?.1.split_once(" BROKEN: ")?.0;
+    let seed = lines[..broken].iter().rev().find_map(|line| line.strip_prefix("seed "))?;
     Some(match seed {
         "1" => format!("{promise}, first seed"),
         _ => format!("{promise}, after {seed} seeds"),
@@ -195,13 +196,12 @@ mod tests {
 
     #[test]
     fn a_violated_seed_is_read_and_a_summary_is_not() {
-        let line = "seed 12: exclusion BROKEN at 3.2s: a and b both hold lock0";
-        assert_eq!(broken_seed(line).unwrap(), "exclusion, after 12 seeds");
-        assert_eq!(
-            broken_seed("seed 1: own release BROKEN at 1s: x").unwrap(),
-            "own release, first seed"
-        );
-        assert_eq!(broken_seed("2000 seeds in 3s: 5 events, 0 faults; 0 violated"), None);
+        let story =
+            "seed 12\n  1.0s node 2 dies\n  3.2s own release BROKEN: a and b\n  all of it: x";
+        assert_eq!(broken_seed(&lines(story)).unwrap(), "own release, after 12 seeds");
+        let first = "seed 1\n  0.1s fences BROKEN: again";
+        assert_eq!(broken_seed(&lines(first)).unwrap(), "fences, first seed");
+        assert_eq!(broken_seed(&lines("2000 seeds in 3s: 5 events; 0 violated")), None);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(crate) struct Run {
 pub(crate) enum End {
     /// By itself.
     Exited(ExitStatus),
-    /// A line was what was waited for.
+    /// It said what was waited for.
     Seen,
     /// It took too long.
     TimedOut,
@@ -69,12 +69,12 @@ pub(crate) fn is_interrupted() -> bool {
     flag().load(Ordering::Relaxed)
 }
 
-/// Runs `command` in `folder`, until a line `is_enough`, for at most `limit`.
+/// Runs `command` in `folder`, until what it said `is_enough`, for at most `limit`.
 pub(crate) fn run(
     command: &mut Command,
     folder: &Path,
     limit: Duration,
-    is_enough: impl Fn(&str) -> bool,
+    is_enough: impl Fn(&[String]) -> bool,
 ) -> io::Result<Run> {
     let start = Instant::now();
     let mut child = command
@@ -100,9 +100,8 @@ pub(crate) fn run(
         }
         match inbox.recv_timeout(left.min(LOOK_EVERY)) {
             Ok(Event::Line(line)) => {
-                let enough = is_enough(&line);
                 lines.push(line);
-                if enough {
+                if is_enough(&lines) {
                     break End::Seen;
                 }
             }
@@ -186,7 +185,10 @@ mod tests {
 
     fn shell(script: &str, limit: Duration) -> Run {
         let mut command = Command::new("sh");
-        run(command.args(["-c", script]), Path::new("/"), limit, |line| line == "enough").unwrap()
+        run(command.args(["-c", script]), Path::new("/"), limit, |lines| {
+            lines.last().is_some_and(|line| line == "enough")
+        })
+        .unwrap()
     }
 
     #[test]
