@@ -50,8 +50,10 @@ pub(crate) fn page(results: &[Result]) -> String {
          caught by two that look in different ways. The list is in [planted/bugs](../planted/bugs): a bug is a text \
          to find, a text to put there instead, and who should notice. Without a bug all of them are green, which is \
          checked first.\n\n\
+         * *model*: the promise that is broken, how many steps it takes, and in which case ([model](../model))\n\
          * *simulation*: seeds from 1 on, until the first that is found out ([sim](../sim))\n\
-         * *tests*: the tests that fail, of those that were run\n\n\
+         * *tests*: the tests that fail, of those that were run\n\
+         * *chaos*: the promise that is broken on real servers, and after how many seconds ([chaos](../chaos))\n\n\
          An empty field: was not asked. A dash: noticed nothing.\n",
         results.len()
     );
