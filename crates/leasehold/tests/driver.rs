@@ -3,6 +3,7 @@
 
 mod asking;
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -40,6 +41,9 @@ struct Counting {
     acquires: AtomicUsize,
     releases: AtomicUsize,
     extends: AtomicUsize,
+    released: Mutex<HashSet<Holder>>,
+    /// Extensions that came behind the release of their lease.
+    late_extends: AtomicUsize,
     swallowed: Mutex<Vec<Ask>>,
     swallows: std::sync::atomic::AtomicBool,
 }
@@ -51,6 +55,8 @@ impl Counting {
             acquires: AtomicUsize::new(0),
             releases: AtomicUsize::new(0),
             extends: AtomicUsize::new(0),
+            released: Mutex::default(),
+            late_extends: AtomicUsize::new(0),
             swallowed: Mutex::default(),
             swallows: false.into(),
         })
@@ -67,18 +73,22 @@ impl Node for Counting {
     }
 
     fn ask(&self, ask: Ask) {
-        match *ask.request {
+        match &*ask.request {
             Request::Acquire { .. } => {
                 self.acquires.fetch_add(1, Ordering::SeqCst);
                 if self.swallows.load(Ordering::SeqCst) {
                     return self.swallowed.lock().unwrap().push(ask);
                 }
             }
-            Request::Extend { .. } => {
+            Request::Extend { holder, .. } => {
                 self.extends.fetch_add(1, Ordering::SeqCst);
+                if self.released.lock().unwrap().contains(holder) {
+                    self.late_extends.fetch_add(1, Ordering::SeqCst);
+                }
             }
-            Request::Release { .. } => {
+            Request::Release { holder, .. } => {
                 self.releases.fetch_add(1, Ordering::SeqCst);
+                self.released.lock().unwrap().insert(holder.clone());
             }
             _ => {}
         }
@@ -132,6 +142,31 @@ async fn an_extension_is_never_sent_after_the_deadline() {
     // At once, before anybody else can notice.
     assert!(guard.extend().await.is_err());
     assert_eq!(node.extends.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_extension_follows_the_release_of_its_lease() {
+    let nodes = three();
+    let locks = open(&nodes).await;
+    let race = |task: u64| {
+        let locks = locks.clone();
+        tokio::spawn(async move {
+            for turn in 0..12 {
+                // Extended after 50 ms, and released about then.
+                let request = locks.lock(format!("l{task}")).ttl(Duration::from_millis(150));
+                let guard = request.acquire().await.unwrap();
+                let work = 49_000 + (task * 7 + turn * 3) % 20 * 100;
+                tokio::time::sleep(Duration::from_micros(work)).await;
+                drop(guard);
+            }
+        })
+    };
+    let races: Vec<_> = (0..40).map(race).collect();
+    for race in races {
+        race.await.unwrap();
+    }
+    assert!(nodes[0].extends.load(Ordering::SeqCst) > 0, "some were extended first");
+    assert_eq!(nodes[0].late_extends.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
