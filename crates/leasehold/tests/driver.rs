@@ -13,7 +13,7 @@ use leasehold::node::{Ask, Node, NodeId};
 use leasehold::nodes::memory::MemoryNode;
 use leasehold::{
     AcquireError, Background, Fence, ForceReleaseError, Holder, LockName, Locks, Owner,
-    ReleaseOutcome,
+    ReleaseOutcome, RetryPolicy,
 };
 use leasehold_core::{Moment, Record, Reply, Request, Ttl, WallMicros};
 use tokio::sync::watch;
@@ -142,6 +142,28 @@ async fn an_extension_is_never_sent_after_the_deadline() {
     // At once, before anybody else can notice.
     assert!(guard.extend().await.is_err());
     assert_eq!(node.extends.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_waiter_is_woken_when_a_lease_of_its_own_process_ends() {
+    let locks = open(&three()).await;
+    // Without being woken it would sleep until the lease could have expired.
+    let retry = RetryPolicy { first: 3 * TTL, longest: 3 * TTL, attempts: None };
+    for releases in [true, false] {
+        let guard = locks.lock("l").ttl(TTL).try_acquire().await.unwrap().expect("free");
+        let (refused, mut refusals) = tokio::sync::mpsc::unbounded_channel();
+        let request = locks.lock("l").ttl(TTL).retry(retry);
+        let request = request.on_refusal(move |_| _ = refused.send(()));
+        let waiter = tokio::spawn(request.acquire());
+        refusals.recv().await.expect("it is refused first");
+        if releases {
+            assert_eq!(guard.release().await, ReleaseOutcome::Released);
+        } else {
+            drop(guard);
+        }
+        let woken = tokio::time::timeout(TTL / 2, waiter).await.expect("woken");
+        drop(woken.unwrap().unwrap());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
