@@ -184,6 +184,33 @@ async fn a_clock_that_jumps_back_loses_its_vote() {
     jump(-3600.0).await;
 }
 
+/// Nobody looks at a node's clock more often than once a second. Until then the lease of one whose
+/// nodes jumped ahead is gone, and nobody knows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn before_a_jump_is_noticed_two_may_hold_and_the_fence_tells_them_apart() {
+    let servers = RedisServer::redis().with_clock_shim().start_many(3);
+    let cluster = Cluster { servers, proxies: Vec::new() };
+    let ours = client(&cluster).open().await.unwrap();
+    let theirs = client(&cluster).open().await.unwrap();
+    for attempt in 0..10 {
+        votes(&ours, 3).await;
+        votes(&theirs, 3).await;
+        let name = format!("l{attempt}");
+        let held = ours.lock(&name).ttl(MAX_TTL).manual().acquire().await.unwrap();
+        cluster.servers[..2].iter().for_each(|server| server.jump_clock(3600.0));
+        // Now and then somebody happens to look just in time.
+        let Ok(Some(second)) = theirs.lock(&name).ttl(MAX_TTL).try_acquire().await else {
+            continue;
+        };
+        held.ensure_valid(Duration::ZERO).expect("two holders");
+        assert!(second.fence() > held.fence(), "storage can tell them apart");
+        let refused = held.extend().await.unwrap_err().to_string();
+        assert!(refused.contains("superseded"), "and the first one cannot go on: {refused}");
+        return;
+    }
+    panic!("ten times in a row the jump was noticed within milliseconds");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_word_a_fresh_cluster_waits_and_names_the_way_out() {
     let cluster = Cluster::of(3);
