@@ -184,6 +184,33 @@ async fn a_clock_that_jumps_back_loses_its_vote() {
     jump(-3600.0).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_stands_still_takes_the_vote() {
+    let servers = RedisServer::redis().with_clock_shim().start_many(3);
+    let cluster = Cluster { servers, proxies: Vec::new() };
+    let locks = client(&cluster).open().await.unwrap();
+    votes(&locks, 3).await;
+    let held = locks.lock("l").ttl(MAX_TTL).acquire().await.unwrap();
+    let still = Instant::now();
+    let stands_still = || cluster.servers[1].set_clock_offset(-still.elapsed().as_secs_f64());
+    within(secs(5), "it is noticed", || {
+        stands_still();
+        is_quarantined(&locks.nodes()[1])
+    })
+    .await;
+    let NodeState::Quarantined { why, .. } = &locks.nodes()[1].state else { unreachable!() };
+    assert!(why.contains("its clock jumped back"), "{why}");
+    // As long as that lasts it is noticed again and again, so it stays out.
+    let until = Instant::now() + QUARANTINE + secs(1);
+    while Instant::now() < until {
+        stands_still();
+        assert!(is_quarantined(&locks.nodes()[1]));
+        tokio::time::sleep(ms(2)).await;
+    }
+    held.ensure_valid(Duration::ZERO).expect("two of three keep it");
+    votes(&locks, 3).await;
+}
+
 /// Nobody looks at a node's clock more often than once a second. Until then the lease of one whose
 /// nodes jumped ahead is gone, and nobody knows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
