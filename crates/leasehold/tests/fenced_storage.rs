@@ -17,7 +17,7 @@ CREATE TABLE fences (resource TEXT PRIMARY KEY, fence INTEGER NOT NULL, holder T
 const REGISTER: &str = "\
 INSERT INTO fences VALUES (:resource, :fence, :holder)
 ON CONFLICT (resource) DO UPDATE SET fence = :fence, holder = :holder
-WHERE fence < :fence OR (fence = :fence AND holder = :holder);";
+WHERE fences.fence < :fence OR (fences.fence = :fence AND fences.holder = :holder);";
 
 /// A storage with one thing in it that must not be written by two.
 struct Storage(Connection);
