@@ -83,6 +83,9 @@ fn our_own_clock_jumps(backend: &str) {
         }
         clock.jump(by);
         outlast_the_lease();
+        let mut by_the_right_time = place.leasehold();
+        by_the_right_time.args(["--backend", backend, "run", "-n", "l", "-c", "true"]);
+        assert_eq!(code(&by_the_right_time.output().unwrap()), 75, "it is still held");
         let fence = held.fence;
         held.ends_by_itself();
         assert!(fence_of(&mut leasehold()) > fence, "also by a clock that went back");

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
@@ -86,6 +87,8 @@ impl Running {
 
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
+        let is_there = !self.output.buffer().is_empty() || speaks(self.output.get_ref());
+        assert!(is_there, "it says nothing");
         self.output.read_line(&mut line).expect("a line");
         line.trim_end().to_owned()
     }
@@ -128,12 +131,8 @@ impl Running {
     pub(crate) fn remarks(&mut self, words: &str) {
         let mut seen = String::new();
         while !seen.contains(words) {
-            if self.errors.buffer().is_empty() {
-                let limit = Timespec { tv_sec: SOON.as_secs() as i64, tv_nsec: 0 };
-                let mut ready = [PollFd::new(self.errors.get_ref(), PollFlags::IN)];
-                let ready = poll(&mut ready, Some(&limit)).expect("a pipe");
-                assert!(ready > 0, "{words:?} is not said: {seen}");
-            }
+            let is_there = !self.errors.buffer().is_empty() || speaks(self.errors.get_ref());
+            assert!(is_there, "{words:?} is not said: {seen}");
             let bytes = self.errors.read_line(&mut seen).expect("a line");
             assert!(bytes > 0, "{words:?} was not said: {seen}");
         }
@@ -223,4 +222,10 @@ impl Place {
         command.env_remove("LEASEHOLD_BACKEND").current_dir(self.path()).stdin(Stdio::null());
         command
     }
+}
+
+/// Whether something comes, or the end, before it takes too long.
+fn speaks(pipe: &impl AsFd) -> bool {
+    let limit = Timespec { tv_sec: SOON.as_secs() as i64, tv_nsec: 0 };
+    poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&limit)).expect("a pipe") > 0
 }
