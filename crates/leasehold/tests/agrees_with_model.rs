@@ -24,6 +24,8 @@ use leasehold_core::{
 
 const CASES: u64 = 50;
 const STEPS: usize = 200;
+/// Where fences begin: with as many digits as those made from clocks, so that none gets lost.
+const AROUND: u64 = 1_800_000_000_000_001;
 
 /// A backend on the bench.
 struct Bench {
@@ -108,7 +110,7 @@ impl Case {
             tag,
             holders: (0..3).map(|n| Holder::new("h", u128::from(seed) << 8 | n).unwrap()).collect(),
             records: Vec::new(),
-            around: 100,
+            around: AROUND,
             history: Vec::new(),
         };
         case.adopt_record();
