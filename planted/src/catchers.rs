@@ -201,7 +201,9 @@ fn broken_history(lines: &[String]) -> Option<String> {
 fn failed_tests(lines: &[String]) -> Option<String> {
     let name =
         |line: &String| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_owned());
-    let mut names: Vec<String> = lines.iter().filter_map(name).collect();
+    // What follows is what the tests said, which may be the like of it by processes of their own.
+    let said = lines.iter().take_while(|line| *line != "failures:");
+    let mut names: Vec<String> = said.filter_map(name).collect();
     names.sort();
     let last = |name: &str| name.rsplit("::").next().unwrap_or_default().to_owned();
     let first = last(names.first()?);
@@ -263,7 +265,7 @@ mod tests {
     fn failed_and_passed_tests_are_counted() {
         let failed = lines(
             "running 3 tests\ntest a::two ... FAILED\ntest a::one ... ok\ntest a::b ... FAILED\n\
-             test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out",
+             failures:\ntest a::aa ... FAILED\ntest result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out",
         );
         assert_eq!(failed_tests(&failed).unwrap(), "`b` and 1 more");
         let passed =
