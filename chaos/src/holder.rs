@@ -193,11 +193,12 @@ impl Worker<'_> {
     }
 
     fn manners(&mut self, manual: bool) -> Manners {
-        let is_long = self.chance.percent(12);
+        // Long ones are hit more often, short ones are more.
+        let is_long = self.chance.percent(25);
         Manners {
-            naive: self.chance.percent(50),
+            naive: self.chance.percent(60),
             writes: self.chance.within(1..5),
-            pause: self.chance.millis(if is_long { 200..700 } else { 2..60 }),
+            pause: self.chance.millis(if is_long { 100..400 } else { 2..60 }),
             end: match self.chance.within(0..100) {
                 0..60 => End::Release,
                 60..94 => End::Drop,

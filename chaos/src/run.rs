@@ -26,6 +26,9 @@ const CALM_WITHIN: Duration = Duration::from_secs(60);
 /// Fewer critical sections than this many a second, and faults cannot have met many of them.
 const SECTIONS_PER_SECOND: f64 = 0.5;
 
+/// How long a fault waits for somebody to hold the lock that it is aimed at.
+const AIM_FOR: Duration = Duration::from_secs(1);
+
 const TICK: Duration = Duration::from_millis(10);
 
 /// Why a run has no history to judge.
@@ -140,41 +143,48 @@ fn introduce(url: &str, is_file: bool) -> io::Result<()> {
     })
 }
 
-/// The beginning or the end of a planned fault.
-#[derive(Debug, Clone, Copy)]
-enum Moment {
-    Begin(usize),
-    End(usize),
+/// A fault of the schedule, by its number, and until when.
+#[derive(Debug)]
+struct Timed {
+    fault: usize,
+    until: Duration,
 }
 
 impl Run<'_> {
     fn make_trouble(&mut self, planned: &[Planned]) -> Result<(), Failure> {
-        let mut moments: Vec<(Duration, Moment)> = Vec::new();
-        for (index, fault) in planned.iter().enumerate() {
-            moments.push((fault.from, Moment::Begin(index)));
-            moments.push((fault.to, Moment::End(index)));
-        }
-        // A fault without length begins before it ends.
-        moments.sort_by_key(|(at, moment)| {
-            let is_instant = |index: usize| planned[index].from == planned[index].to;
-            let rank = match moment {
-                Moment::End(index) if !is_instant(*index) => 0,
-                Moment::Begin(_) => 1,
-                Moment::End(_) => 2,
-            };
-            (*at, rank)
-        });
-        let mut moments = moments.into_iter().peekable();
-        while self.start.elapsed() < self.plan.time || moments.peek().is_some() {
-            while let Some((_, moment)) = moments.next_if(|(at, _)| *at <= self.start.elapsed()) {
-                match moment {
-                    Moment::Begin(index) => self.begin(index, &planned[index])?,
-                    Moment::End(index) => self.end(index, &planned[index])?,
+        let mut coming = (0..planned.len()).peekable();
+        // Faults that wait for somebody to hold the lock, each until when; and those in force.
+        let (mut aimed, mut in_force): (Vec<Timed>, Vec<Timed>) = (Vec::new(), Vec::new());
+        loop {
+            let now = self.start.elapsed();
+            for ended in in_force.extract_if(.., |timed| timed.until <= now) {
+                self.end(ended.fault, &planned[ended.fault])?;
+            }
+            while let Some(fault) = coming.next_if(|fault| planned[*fault].from <= now) {
+                if planned[fault].fault.aim().is_some() {
+                    aimed.push(Timed { fault, until: now + AIM_FOR });
+                } else {
+                    self.begin(fault, &planned[fault])?;
+                    in_force.push(Timed { fault, until: planned[fault].to });
                 }
+            }
+            let names = &self.names;
+            let watch = &self.watch;
+            let is_ripe = |timed: &mut Timed| {
+                let lock = planned[timed.fault].fault.aim().map_or("", |lock| &names[lock]);
+                watch.holder_of(lock).is_some() || timed.until <= now
+            };
+            for Timed { fault, .. } in aimed.extract_if(.., is_ripe).collect::<Vec<_>>() {
+                self.begin(fault, &planned[fault])?;
+                let lasts = planned[fault].to - planned[fault].from;
+                in_force.push(Timed { fault, until: now + lasts });
+            }
+            let is_over = coming.peek().is_none() && aimed.is_empty() && in_force.is_empty();
+            if is_over && now >= self.plan.time {
+                return Ok(());
             }
             self.tick()?;
         }
-        Ok(())
     }
 
     fn await_calm(&mut self, from: u64) -> Result<(), Failure> {

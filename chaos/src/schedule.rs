@@ -210,15 +210,15 @@ pub fn schedule(plan: Plan) -> Vec<Planned> {
     let mut planned = Vec::new();
     let servers = match plan.backend {
         Backend::Redis | Backend::Valkey => 0..100,
-        Backend::Sqlite => 65..100,
+        Backend::Sqlite => 55..100,
     };
     // The first moments belong to the holders: a lock must be held before it can be taken away.
     let mut at = Duration::from_millis(700);
     while at < plan.time {
         let fault = match draw.chance.within(servers.clone()) {
-            0..38 => draw.server(at),
-            38..65 => draw.link(at),
-            65..88 => Some(draw.holder(at)),
+            0..32 => draw.server(at),
+            32..55 => draw.link(at),
+            55..88 => Some(draw.holder(at)),
             _ if plan.backend == Backend::Sqlite => Some(draw.grab(at)),
             _ => Some(draw.holder(at)),
         };
@@ -263,6 +263,8 @@ impl Draw {
             N::ClockBack { .. } | N::ClockJump { .. } => Duration::ZERO,
             N::Kill | N::Empty => self.chance.millis(0..1200),
             N::Sleep => self.chance.millis(50..1500),
+            // Meanwhile nothing can be written there; the next holder comes right after.
+            N::Evict => self.chance.millis(20..150),
             _ => self.chance.millis(100..2500),
         };
         let free = self.free(Place::Server, count, from, from + lasts)?;
@@ -296,13 +298,13 @@ impl Draw {
     fn holder(&mut self, from: Duration) -> Planned {
         let (lock, holder) =
             (self.chance.index(self.plan.locks), self.chance.index(self.plan.holders));
-        if self.chance.percent(25) {
+        if self.chance.percent(20) {
             let to = from + self.chance.millis(0..500);
             return Planned { from, to, fault: Fault::Crash { lock, holder } };
         }
         // Most are stopped for longer than any lease lasts.
         let most = MAX_TTL.as_millis() as u64;
-        let long = self.chance.percent(70);
+        let long = self.chance.percent(80);
         let lasts = self.chance.millis(if long { most..2 * most } else { 50..most });
         Planned { from, to: from + lasts, fault: Fault::Pause { lock, holder } }
     }
@@ -314,9 +316,9 @@ impl Draw {
     fn count(&mut self) -> usize {
         let most = self.plan.nodes;
         match self.chance.within(0..100) {
-            0..65 => 1,
-            65..85 => 2.min(most),
-            85..95 => (most / 2 + 1).min(most),
+            0..75 => 1,
+            75..90 => 2.min(most),
+            90..97 => (most / 2 + 1).min(most),
             _ => most,
         }
     }
@@ -350,6 +352,14 @@ pub fn persistence(plan: &Plan, node: usize) -> Persistence {
 }
 
 impl Fault {
+    /// The lock whose holder it is meant for.
+    pub fn aim(&self) -> Option<usize> {
+        match self {
+            Self::Pause { lock, .. } | Self::Crash { lock, .. } => Some(*lock),
+            Self::Node { .. } | Self::Link { .. } | Self::Grab => None,
+        }
+    }
+
     /// As it is counted.
     pub fn kind(&self) -> &'static str {
         match self {
