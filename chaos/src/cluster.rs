@@ -183,14 +183,22 @@ impl Cluster {
         nodes.iter().for_each(|node| self.nodes[*node].proxy.set(ProxyFault::Pass));
     }
 
-    /// Takes the SQLite file for writing, if it can be had at once.
-    pub fn grab(&mut self) -> rusqlite::Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
-        let connection = rusqlite::Connection::open(file)?;
-        connection.busy_timeout(Duration::from_millis(500))?;
-        connection.execute_batch("BEGIN IMMEDIATE")?;
-        self.grabbed = Some(connection);
-        Ok(())
+    /// Takes the SQLite file for writing. Says whether it could: a holder that was stopped in the
+    /// middle of a step may have it.
+    pub fn grab(&mut self) -> Result<bool, String> {
+        let Some(file) = &self.file else { return Ok(false) };
+        let connection = rusqlite::Connection::open(file).map_err(|error| error.to_string())?;
+        let begin = connection
+            .busy_timeout(Duration::from_millis(100))
+            .and_then(|()| connection.execute_batch("BEGIN IMMEDIATE"));
+        match begin {
+            Ok(()) => self.grabbed = Some(connection),
+            Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+        Ok(true)
     }
 
     /// Lets go of it.

@@ -151,6 +151,8 @@ pub struct Meta {
     pub beyond: bool,
     /// What took part.
     pub versions: Vec<String>,
+    /// When it began.
+    pub started: u64,
     /// When the last fault was over.
     pub calm_from: u64,
     /// Within this after it, everybody must have had a lock.

@@ -95,6 +95,7 @@ pub fn run(plan: Plan, folder: &Path, interrupt: &Interrupt) -> Result<(), Failu
         unfenced: folder.join(UNFENCED),
         is_file,
     };
+    let started = boot_nanos();
     let mut run = Run {
         plan,
         names,
@@ -120,6 +121,7 @@ pub fn run(plan: Plan, folder: &Path, interrupt: &Interrupt) -> Result<(), Failu
         holders: plan.holders,
         beyond: plan.beyond,
         versions,
+        started,
         calm_from,
         calm_within_seconds: CALM_WITHIN.as_secs(),
         sections_floor: (plan.time.as_secs_f64() * SECTIONS_PER_SECOND) as u64,
@@ -240,7 +242,10 @@ impl Run<'_> {
                 story = format!("{story}: holder {whom}");
                 Ok(())
             }
-            Fault::Grab => self.cluster.grab().map_err(|error| error.to_string()),
+            Fault::Grab => match self.cluster.grab() {
+                Ok(false) => return Ok(()),
+                done => done.map(drop),
+            },
         };
         self.note(planned, story, done)
     }

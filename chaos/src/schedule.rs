@@ -219,7 +219,7 @@ pub fn schedule(plan: Plan) -> Vec<Planned> {
             0..32 => draw.server(at),
             32..55 => draw.link(at),
             55..88 => Some(draw.holder(at)),
-            _ if plan.backend == Backend::Sqlite => Some(draw.grab(at)),
+            _ if plan.backend == Backend::Sqlite => draw.grab(at),
             _ => Some(draw.holder(at)),
         };
         planned.extend(fault);
@@ -309,8 +309,10 @@ impl Draw {
         Planned { from, to: from + lasts, fault: Fault::Pause { lock, holder } }
     }
 
-    fn grab(&mut self, from: Duration) -> Planned {
-        Planned { from, to: from + self.chance.millis(20..1500), fault: Fault::Grab }
+    fn grab(&mut self, from: Duration) -> Option<Planned> {
+        let to = from + self.chance.millis(20..1500);
+        self.free(Place::Server, 1, from, to)?;
+        Some(Planned { from, to, fault: Fault::Grab })
     }
 
     fn count(&mut self) -> usize {

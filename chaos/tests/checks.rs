@@ -74,6 +74,7 @@ fn history(holds: &[Hold]) -> History {
         holders: 2,
         beyond: false,
         versions: Vec::new(),
+        started: 0,
         calm_from: 0,
         calm_within_seconds: 10,
         sections_floor: 1,

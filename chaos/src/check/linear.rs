@@ -2,7 +2,7 @@
 //! the order in real time, in which each acquire finds the lock free and brings a fence above all
 //! before. Found by porcupine-rs, which knows nothing of leases.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use porcupine_rs::{CheckResult, Model, Operation, check_operations_timeout};
@@ -85,7 +85,7 @@ fn operations(sections: &[&Section]) -> Vec<Operation<FencedMutex>> {
 
 pub(super) fn judge(sections: &[Section]) -> Finding {
     const PROMISE: &str = "the history is that of a fenced mutex";
-    let mut by_lock: HashMap<&str, Vec<&Section>> = HashMap::new();
+    let mut by_lock: BTreeMap<&str, Vec<&Section>> = BTreeMap::new();
     for section in sections {
         by_lock.entry(&section.lock).or_default().push(section);
     }

@@ -5,7 +5,8 @@ use std::fmt;
 
 use crate::history::{Event, History, Life};
 
-/// One acquisition: from when until when its holder could believe to hold the lock.
+/// One acquisition: from when until when its holder could believe to hold the lock. Times are
+/// nanoseconds from the start of the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
     /// Which holder.
@@ -41,17 +42,17 @@ impl Section {
 
 impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ms = |at: u64| at as f64 / 1e6;
+        let seconds = |at: u64| at as f64 / 1e9;
         write!(
             f,
-            "holder {}.{} op {} ({}, fence {}, {:.3} to {:.3} ms)",
+            "holder {}.{} op {} ({}, fence {}, from {:.4} to {:.4} s)",
             self.holder,
             self.life,
             self.op,
             self.lock,
             self.fence,
-            ms(self.granted),
-            ms(self.end())
+            seconds(self.granted),
+            seconds(self.end())
         )
     }
 }
@@ -61,16 +62,18 @@ impl fmt::Display for Section {
 /// An acquire whose outcome nobody learned (its holder was killed, or stopped waiting) is left out:
 /// it cannot have been believed in, and a history that is right with it is right without it.
 pub fn sections(history: &History) -> Vec<Section> {
-    let mut all: Vec<_> = history.lives.iter().flat_map(of_life).collect();
+    let start = history.meta.started;
+    let mut all: Vec<_> = history.lives.iter().flat_map(|life| of_life(life, start)).collect();
     all.sort_by_key(|section| section.fence);
     all
 }
 
-fn of_life(life: &Life) -> Vec<Section> {
+fn of_life(life: &Life, start: u64) -> Vec<Section> {
+    let from_start = |at: u64| at.saturating_sub(start);
     let mut asked = HashMap::new();
     let mut sections: Vec<Section> = Vec::new();
     for line in &life.events {
-        let at = line.at;
+        let at = from_start(line.at);
         let mut change = |op: &u64, change: &dyn Fn(&mut Section)| {
             if let Some(section) = sections.iter_mut().rev().find(|section| section.op == *op) {
                 change(section);
@@ -88,12 +91,12 @@ fn of_life(life: &Life) -> Vec<Section> {
                 fence: *fence,
                 asked: asked.get(op).copied().unwrap_or(0),
                 granted: at,
-                until: until.unwrap_or(at),
+                until: until.map_or(at, from_start),
                 gives_back: None,
                 gave_back: None,
             }),
             Event::Believes { op, until: Some(until) } => {
-                change(op, &|section| section.until = section.until.max(*until));
+                change(op, &|section| section.until = section.until.max(from_start(*until)));
             }
             Event::GivesBack { op, .. } => change(op, &|section| section.gives_back = Some(at)),
             Event::GaveBack { op, outcome } if outcome == "released" => {
