@@ -147,6 +147,8 @@ pub struct Meta {
     pub nodes: usize,
     /// How many holder processes at a time.
     pub holders: usize,
+    /// How many locks.
+    pub locks: usize,
     /// Whether assumptions of the protocol were broken on purpose.
     pub beyond: bool,
     /// What took part.

@@ -193,12 +193,16 @@ impl Worker<'_> {
     }
 
     fn manners(&mut self, manual: bool) -> Manners {
-        // Long ones are hit more often, short ones are more.
-        let is_long = self.chance.percent(25);
+        // Long ones are hit more often, and the longest need several extensions; short ones are more.
+        let pause = match self.chance.within(0..100) {
+            0..3 => 500..900,
+            3..25 => 100..400,
+            _ => 2..60,
+        };
         Manners {
             naive: self.chance.percent(60),
             writes: self.chance.within(1..5),
-            pause: self.chance.millis(if is_long { 100..400 } else { 2..60 }),
+            pause: self.chance.millis(pause),
             end: match self.chance.within(0..100) {
                 0..60 => End::Release,
                 60..94 => End::Drop,

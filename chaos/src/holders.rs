@@ -2,6 +2,7 @@
 //! to die with it, stopped or not, and is killed when this is dropped.
 
 use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -25,7 +26,8 @@ impl Process {
     /// Starts this program again, in another role.
     fn start(role: &str, arguments: &[&str], stdin: Stdio) -> io::Result<Self> {
         let mut command: Command = bound_command(std::env::current_exe()?);
-        command.arg(role).args(arguments).stdin(stdin).stdout(Stdio::null());
+        // Of a group of its own: a terminal's Ctrl-C is for the run, which ends the others in order.
+        command.arg(role).args(arguments).stdin(stdin).stdout(Stdio::null()).process_group(0);
         spawn(command).map(Self)
     }
 

@@ -63,10 +63,11 @@ impl Report {
             seed: meta.seed,
             again: format!(
                 "cargo run --release -p leasehold-chaos -- --backend {} --nodes {} --holders {} \
-                 --seconds {} --seed {}{}",
+                 --locks {} --seconds {} --seed {}{}",
                 meta.backend,
                 meta.nodes,
                 meta.holders,
+                meta.locks,
                 meta.seconds,
                 meta.seed,
                 if meta.beyond { " --beyond" } else { "" }

@@ -49,13 +49,14 @@ impl From<io::Error> for Failure {
 /// What is to end a run early: the number of a signal, or 0.
 pub type Interrupt = Arc<AtomicUsize>;
 
-/// What the backend needs that is not in the repository.
-pub fn need(backend: Backend) -> Option<Need> {
-    match backend {
-        Backend::Redis => Some(Need::Redis),
-        Backend::Valkey => Some(Need::Valkey),
-        Backend::Sqlite => None,
-    }
+/// Whether what is not in the repository is there.
+fn check_needs(backend: Backend) -> io::Result<()> {
+    let need = match backend {
+        Backend::Redis => Need::Redis,
+        Backend::Valkey => Need::Valkey,
+        Backend::Sqlite => return Ok(()),
+    };
+    need.check().map_err(io::Error::other)
 }
 
 struct Run<'a> {
@@ -75,6 +76,16 @@ struct Run<'a> {
 
 /// Runs and leaves the history in `folder`.
 pub fn run(plan: Plan, folder: &Path, interrupt: &Interrupt) -> Result<(), Failure> {
+    let done = try_run(plan, folder, interrupt);
+    match (done, interrupt.load(Ordering::Relaxed)) {
+        // A signal from a terminal goes to the servers, too, and their end is no news then.
+        (Err(_), signal @ 1..) => Err(Failure::Signal(signal as i32)),
+        (done, _) => done,
+    }
+}
+
+fn try_run(plan: Plan, folder: &Path, interrupt: &Interrupt) -> Result<(), Failure> {
+    check_needs(plan.backend)?;
     std::fs::create_dir_all(folder.join(HOLDERS))?;
     let sockets = tempfile::Builder::new().prefix("leasehold-chaos-").tempdir()?;
     let cluster = Cluster::start(&plan, sockets.path());
@@ -119,6 +130,7 @@ pub fn run(plan: Plan, folder: &Path, interrupt: &Interrupt) -> Result<(), Failu
         seconds: plan.time.as_secs(),
         nodes: plan.nodes,
         holders: plan.holders,
+        locks: plan.locks,
         beyond: plan.beyond,
         versions,
         started,

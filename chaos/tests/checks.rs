@@ -72,6 +72,7 @@ fn history(holds: &[Hold]) -> History {
         seconds: 1,
         nodes: 5,
         holders: 2,
+        locks: 1,
         beyond: false,
         versions: Vec::new(),
         started: 0,

@@ -20,26 +20,43 @@ fn chaos() -> Command {
     Command::new(env!("CARGO_BIN_EXE_leasehold-chaos"))
 }
 
-/// Processes of a run, told by the folder that each of them was told of.
-fn processes(mark: &str) -> usize {
-    let Ok(all) = std::fs::read_dir("/proc") else { return 0 };
-    let is_marked = |entry: &std::fs::DirEntry| {
+/// A run keeps all its files in this folder, the servers' too.
+fn chaos_in(dir: &str) -> Command {
+    let mut command = chaos();
+    command.args(["--report", dir]).env("TMPDIR", dir);
+    command
+}
+
+/// Processes of a run: each was told of its folder, or lives in it.
+fn processes(dir: &str) -> usize {
+    let is_of_run = |entry: &std::fs::DirEntry| {
         let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&command).contains(mark)
+        let home = std::fs::read_link(entry.path().join("cwd")).unwrap_or_default();
+        String::from_utf8_lossy(&command).contains(dir) || home.starts_with(dir)
     };
-    all.flatten().filter(is_marked).count()
+    std::fs::read_dir("/proc").unwrap().flatten().filter(is_of_run).count()
+}
+
+/// What a run left behind in its folder.
+fn left_in(dir: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap().flatten();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
 }
 
 fn run(arguments: &[&str]) -> Report {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::Builder::new().prefix("chaos-run-").tempdir().unwrap();
     let dir = folder.path().to_str().unwrap();
-    let output = chaos().args(arguments).args(["--report", dir]).output().unwrap();
+    let output = chaos_in(dir).args(arguments).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     println!("{said}{text}");
     assert_eq!(output.status.code(), Some(0), "{said}{text}");
     assert_eq!(processes(dir), 0, "nobody stays behind");
+    assert_eq!(left_in(dir), ["history", "report.json", "report.md"]);
     let json = std::fs::read_to_string(folder.path().join("report.json")).unwrap();
     let report: Report = serde_json::from_str(&json).unwrap();
     assert!(report.kept);
@@ -91,14 +108,13 @@ fn fences_hold_where_clocks_jump_and_locks_are_evicted() {
     assert!(verdicts(&report, Outcome::NotJudged) >= 2, "exclusion is only told");
 }
 
-/// Starts a run, sends it a signal when it is at work, and says how it ended.
-fn interrupted(signal: Signal) -> Option<i32> {
+/// Starts a run, sends it a signal when it is at work, and says how it ended and what it left.
+fn interrupted(backend: &str, signal: Signal) -> (Option<i32>, Vec<String>) {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::Builder::new().prefix("chaos-cut-").tempdir().unwrap();
     let dir = folder.path().to_str().unwrap();
-    let arguments = ["--seconds", "60", "--backend", "sqlite", "--report", dir];
-    let mut run = chaos()
-        .args(arguments)
+    let mut run = chaos_in(dir)
+        .args(["--seconds", "60", "--backend", backend])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -108,21 +124,29 @@ fn interrupted(signal: Signal) -> Option<i32> {
     eventually(Duration::from_secs(60), "holders are at work", || {
         history.join(HOLDERS).exists() && size(&history.join(STORE)) > 0
     });
+    assert!(processes(dir) > 16, "holders, a store and the run itself");
     kill_process(Pid::from_child(&run), signal).unwrap();
     let status = run.wait().unwrap();
     eventually(Duration::from_secs(30), "everybody is gone", || processes(dir) == 0);
-    status.code()
+    (status.code(), left_in(dir))
 }
 
 #[test]
 fn a_run_that_is_asked_to_end_takes_everybody_with_it() {
-    assert_eq!(interrupted(Signal::TERM), Some(128 + 15));
-    assert_eq!(interrupted(Signal::INT), Some(128 + 2));
+    if skip(Need::Redis) {
+        return;
+    }
+    for (signal, code) in [(Signal::TERM, 128 + 15), (Signal::INT, 128 + 2)] {
+        assert_eq!(interrupted("redis", signal), (Some(code), vec!["history".to_owned()]));
+    }
 }
 
 #[test]
 fn a_run_that_is_killed_takes_everybody_with_it() {
-    assert_eq!(interrupted(Signal::KILL), None);
+    if skip(Need::Redis) {
+        return;
+    }
+    assert_eq!(interrupted("redis", Signal::KILL).0, None);
 }
 
 #[test]

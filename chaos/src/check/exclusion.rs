@@ -18,16 +18,14 @@ pub(super) fn judge(sections: &[Section]) -> Finding {
         for section in sections.iter() {
             if let Some(before) = longest.filter(|before| section.granted < before.end()) {
                 let both = before.end().min(section.end()) - section.granted;
-                evidence.push(format!(
-                    "{before} and {section} both held it for {:.3} ms",
-                    both as f64 / 1e6
-                ));
+                let ms = both as f64 / 1e6;
+                let line = format!("{before} and {section} both held it for {ms:.3} ms");
+                evidence.push((section.granted, line));
             }
             if longest.is_none_or(|before| section.end() > before.end()) {
                 longest = Some(section);
             }
         }
     }
-    evidence.sort();
-    Finding::of("two holders are never valid at once", &evidence, format!("{judged} holds"))
+    Finding::in_time("two holders are never valid at once", evidence, format!("{judged} holds"))
 }

@@ -32,10 +32,10 @@ pub(super) fn grow(sections: &[Section]) -> Finding {
                 }
             }
             if let Some(before) = highest.filter(|before| before.fence >= section.fence) {
-                evidence.push(format!("{before} was granted before {section} was asked for"));
+                let line = format!("{before} was granted before {section} was asked for");
+                evidence.push((section.asked, line));
             }
         }
     }
-    evidence.sort();
-    Finding::of("F2: fences grow in real time", &evidence, format!("{} fences", sections.len()))
+    Finding::in_time("F2: fences grow in real time", evidence, format!("{} fences", sections.len()))
 }

@@ -57,6 +57,13 @@ impl Finding {
         Self::new(promise, Outcome::Broken, story)
     }
 
+    /// The same; evidence comes with its time, and the earliest is told first.
+    fn in_time(promise: &str, mut evidence: Vec<(u64, String)>, figures: String) -> Self {
+        evidence.sort();
+        let evidence: Vec<_> = evidence.into_iter().map(|(_, line)| line).collect();
+        Self::of(promise, &evidence, figures)
+    }
+
     /// The same, where the promise is not made.
     fn without_promise(mut self) -> Self {
         if self.outcome == Outcome::Broken {
