@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use leasehold_testkit::{Connection, Fault as ProxyFault, Proxy, RedisServer, Scope, Value};
 
-use crate::schedule::{
-    Backend, LinkFault, MOST_BEHIND, NodeFault, Persistence, Plan, Side, persistence,
-};
+use crate::fault::{LinkFault, NodeFault, Side};
+use crate::schedule::{Backend, MOST_BEHIND, Persistence, Plan, persistence};
 
 /// How fast a clock that is behind catches up: half of the drift that Leasehold allows.
 const SLEW: f64 = 0.005;

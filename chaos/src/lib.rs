@@ -20,6 +20,7 @@ pub mod chance;
 pub mod check;
 pub mod clock;
 pub mod cluster;
+pub mod fault;
 pub mod history;
 pub mod holder;
 pub mod holders;

@@ -13,10 +13,11 @@ use leasehold_testkit::Need;
 use crate::chance::Chance;
 use crate::clock::boot_nanos;
 use crate::cluster::Cluster;
+use crate::fault::{Fault, Planned};
 use crate::history::{FAULTS, FaultLine, HOLDERS, Log, META, Meta, STORE, UNFENCED};
 use crate::holder::{Setup, builder};
 use crate::holders::{Holders, StoreProcess};
-use crate::schedule::{Backend, Fault, Plan, Planned, schedule};
+use crate::schedule::{Backend, Plan, schedule};
 use crate::watch::{Progress, Watch};
 
 /// After the last fault everybody gets a lock within this: a quarantine, the longest wait for a
