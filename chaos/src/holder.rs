@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use leasehold::{
-    AcquireError, Guard, LeaseState, LockRequest, Locks, LossReason, ReleaseOutcome, RetryPolicy,
-    ValidityError,
+    AcquireError, Guard, LeaseState, LockRequest, Locks, LossReason, OpenError, ReleaseOutcome,
+    RetryPolicy, ValidityError,
 };
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,9 @@ const NODE_LIMIT: Duration = Duration::from_millis(250);
 
 /// How often a holder looks at its lease while it works.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Longer than any holder is stopped.
+const OPEN_WITHIN: Duration = Duration::from_secs(30);
 
 /// The exit code of a holder whose run is gone.
 const ORPHANED: i32 = 3;
@@ -62,9 +65,7 @@ pub fn work(setup: &Setup) -> io::Result<()> {
     let stop = stop_when_told();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let builder = builder(&setup.url, setup.is_file);
-        let label = format!("h{}.{}", setup.holder, setup.life);
-        let locks = builder.holder(label).open().await.map_err(io::Error::other)?;
+        let locks = open(setup).await.map_err(io::Error::other)?;
         let mut worker = Worker {
             locks: &locks,
             names: &setup.locks,
@@ -82,6 +83,21 @@ pub fn work(setup: &Setup) -> io::Result<()> {
         locks.settle().await;
         Ok(())
     })
+}
+
+/// A file cannot be opened while somebody who was stopped has it to himself.
+async fn open(setup: &Setup) -> Result<Locks, OpenError> {
+    let label = format!("h{}.{}", setup.holder, setup.life);
+    let builder = builder(&setup.url, setup.is_file).holder(label);
+    let end = Instant::now() + OPEN_WITHIN;
+    loop {
+        match builder.clone().open().await {
+            Err(OpenError::File(_)) if Instant::now() < end => {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            done => return done,
+        }
+    }
 }
 
 /// A line on the standard input asks to stop; its end means that nobody is there any more.

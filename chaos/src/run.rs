@@ -222,10 +222,10 @@ impl Run<'_> {
         self.cluster.slew();
         self.watch.read(self.holders.lives())?;
         let (watch, seconds) = (&self.watch, self.start.elapsed().as_secs());
-        let faults = self.faults;
+        let (faults, all) = (self.faults, self.plan.time.as_secs());
         self.progress.show(|| {
             format!(
-                "{seconds} s: {} acquisitions, {faults} faults, {} late writes refused",
+                "{seconds} of {all} s: {} acquisitions, {faults} faults, {} late writes refused",
                 watch.grants, watch.late
             )
         });
