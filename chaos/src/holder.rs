@@ -209,15 +209,16 @@ impl Worker<'_> {
     }
 
     fn manners(&mut self, manual: bool) -> Manners {
-        // Long ones are hit more often, and the longest need several extensions; short ones are more.
-        let pause = match self.chance.within(0..100) {
-            0..3 => 500..900,
-            3..25 => 100..400,
-            _ => 2..60,
+        // Long ones are hit more often, and the longest live through restarts of several nodes, one
+        // after the other, if somebody keeps them; short ones are more.
+        let (writes, pause) = match self.chance.within(0..100) {
+            0..3 if !manual => (8..16, 400..800),
+            0..25 => (1..5, 100..400),
+            _ => (1..5, 2..60),
         };
         Manners {
             naive: self.chance.percent(60),
-            writes: self.chance.within(1..5),
+            writes: self.chance.within(writes),
             pause: self.chance.millis(pause),
             end: match self.chance.within(0..100) {
                 0..60 => End::Release,
