@@ -33,6 +33,10 @@ pub enum Happening {
     Extended {
         /// Whose.
         who: Holder,
+        /// When the question was sent.
+        started: Time,
+        /// Whether its token was raised.
+        refreshed: bool,
         /// Until when the holder believes to hold now, in true time.
         until: Time,
     },
@@ -125,8 +129,9 @@ impl fmt::Display for Happening {
                 short(who),
                 Shown(*until)
             ),
-            Self::Extended { who, until } => {
-                write!(f, "{} extended, good until {}", short(who), Shown(*until))
+            Self::Extended { who, until, refreshed, .. } => {
+                let what = if *refreshed { "refreshed" } else { "extended" };
+                write!(f, "{} {what}, good until {}", short(who), Shown(*until))
             }
             Self::Lost { who } => write!(f, "{} is told that it LOST", short(who)),
             Self::Done { who } => write!(f, "{} is done and gives back", short(who)),
@@ -156,8 +161,11 @@ fn asked(request: &Request) -> String {
         Request::Acquire { holder, proposal, .. } => {
             format!("acquire by {} with {proposal}", short(holder))
         }
-        Request::Extend { holder, token, .. } => {
+        Request::Extend { holder, token, next, .. } if token == next => {
             format!("extend by {} with {token}", short(holder))
+        }
+        Request::Extend { holder, token, next, .. } => {
+            format!("refresh by {} from {token} to {next}", short(holder))
         }
         Request::Release { holder, .. } => format!("release by {}", short(holder)),
         Request::Probe => "probe".into(),
