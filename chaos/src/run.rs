@@ -62,6 +62,7 @@ fn check_needs(backend: Backend) -> io::Result<()> {
 
 struct Run<'a> {
     plan: Plan,
+    versions: Vec<String>,
     names: Vec<String>,
     cluster: Cluster,
     holders: Holders,
@@ -71,6 +72,8 @@ struct Run<'a> {
     /// Whom a fault of the schedule met.
     met: HashMap<usize, usize>,
     faults: u64,
+    /// The same moment by two clocks.
+    started: u64,
     start: Instant,
     interrupt: &'a Interrupt,
 }
@@ -90,56 +93,15 @@ fn try_run(plan: Plan, folder: &Path, interrupt: &Interrupt) -> Result<(), Failu
     std::fs::create_dir_all(folder.join(HOLDERS))?;
     let sockets = tempfile::Builder::new().prefix("leasehold-chaos-").tempdir()?;
     let cluster = Cluster::start(&plan, sockets.path());
-    let is_file = plan.backend == Backend::Sqlite;
-    introduce(&cluster.url(), is_file)?;
-    let versions = vec![format!("leasehold {}", env!("CARGO_PKG_VERSION")), cluster.version()];
+    introduce(&cluster.url(), plan.backend == Backend::Sqlite)?;
     let socket = sockets.path().join("store");
     let _store = StoreProcess::start(&socket, &folder.join(STORE))?;
-    let names: Vec<_> = (0..plan.locks).map(|lock| format!("lock-{lock}")).collect();
-    let pattern = Setup {
-        url: cluster.url(),
-        holder: 0,
-        life: 0,
-        seed: Chance::new(plan.seed).bits(),
-        locks: names.clone(),
-        history: folder.to_owned(),
-        store: socket,
-        unfenced: folder.join(UNFENCED),
-        is_file,
-    };
-    let started = boot_nanos();
-    let mut run = Run {
-        plan,
-        names,
-        cluster,
-        holders: Holders::start(plan.holders, folder, pattern)?,
-        watch: Watch::new(folder, plan.holders),
-        progress: Progress::new(),
-        log: Log::open(&folder.join(FAULTS))?,
-        met: HashMap::new(),
-        faults: 0,
-        start: Instant::now(),
-        interrupt,
-    };
+    let mut run = Run::start(plan, cluster, folder, &socket, interrupt)?;
     run.make_trouble(&schedule(plan))?;
     let calm_from = boot_nanos();
     run.await_calm(calm_from)?;
     run.progress.end();
-    let meta = Meta {
-        seed: plan.seed,
-        backend: plan.backend.name().into(),
-        seconds: plan.time.as_secs(),
-        nodes: plan.nodes,
-        holders: plan.holders,
-        locks: plan.locks,
-        beyond: plan.beyond,
-        versions,
-        started,
-        calm_from,
-        calm_within_seconds: CALM_WITHIN.as_secs(),
-        sections_floor: (plan.time.as_secs_f64() * SECTIONS_PER_SECOND) as u64,
-        last_lives: run.holders.lives().to_vec(),
-    };
+    let meta = run.meta(calm_from);
     run.holders.finish();
     let meta = serde_json::to_string_pretty(&meta).map_err(io::Error::other)?;
     std::fs::write(folder.join(META), meta)?;
@@ -165,7 +127,64 @@ struct Timed {
     until: Duration,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    /// Starts the holders.
+    fn start(
+        plan: Plan,
+        cluster: Cluster,
+        folder: &Path,
+        store: &Path,
+        interrupt: &'a Interrupt,
+    ) -> io::Result<Self> {
+        let names: Vec<_> = (0..plan.locks).map(|lock| format!("lock-{lock}")).collect();
+        let pattern = Setup {
+            url: cluster.url(),
+            holder: 0,
+            life: 0,
+            seed: Chance::new(plan.seed).bits(),
+            locks: names.clone(),
+            history: folder.to_owned(),
+            store: store.to_owned(),
+            unfenced: folder.join(UNFENCED),
+            is_file: plan.backend == Backend::Sqlite,
+        };
+        let (started, start) = (boot_nanos(), Instant::now());
+        Ok(Self {
+            plan,
+            versions: vec![format!("leasehold {}", env!("CARGO_PKG_VERSION")), cluster.version()],
+            names,
+            cluster,
+            holders: Holders::start(plan.holders, folder, pattern)?,
+            watch: Watch::new(folder, plan.holders),
+            progress: Progress::new(),
+            log: Log::open(&folder.join(FAULTS))?,
+            met: HashMap::new(),
+            faults: 0,
+            started,
+            start,
+            interrupt,
+        })
+    }
+
+    fn meta(&self, calm_from: u64) -> Meta {
+        let plan = &self.plan;
+        Meta {
+            seed: plan.seed,
+            backend: plan.backend.name().into(),
+            seconds: plan.time.as_secs(),
+            nodes: plan.nodes,
+            holders: plan.holders,
+            locks: plan.locks,
+            beyond: plan.beyond,
+            versions: self.versions.clone(),
+            started: self.started,
+            calm_from,
+            calm_within_seconds: CALM_WITHIN.as_secs(),
+            sections_floor: (plan.time.as_secs_f64() * SECTIONS_PER_SECOND) as u64,
+            last_lives: self.holders.lives().to_vec(),
+        }
+    }
+
     fn make_trouble(&mut self, planned: &[Planned]) -> Result<(), Failure> {
         let mut coming = (0..planned.len()).peekable();
         // Faults that wait for somebody to hold the lock, each until when; and those in force.
