@@ -119,15 +119,15 @@ impl Draw {
             if self.chance.percent(35) { jump } else { self.chance.pick(&kinds) }
         } else {
             match self.chance.within(0..100) {
-                0..20 => N::Kill,
-                20..30 => N::Empty,
-                30..45 => N::Stop,
-                45..53 => N::Flush,
-                53..61 => N::KillClients,
-                61..65 => N::ForgetScripts,
-                65..75 => N::Replica { of: self.chance.index(nodes) },
-                75..82 => N::Full,
-                82..90 => N::Sleep,
+                0..18 => N::Kill,
+                18..30 => N::Empty,
+                30..42 => N::Stop,
+                42..56 => N::Flush,
+                56..62 => N::KillClients,
+                62..66 => N::ForgetScripts,
+                66..76 => N::Replica { of: self.chance.index(nodes) },
+                76..83 => N::Full,
+                83..90 => N::Sleep,
                 _ => N::ClockBack { millis: self.chance.within(20..100) },
             }
         };
