@@ -243,8 +243,9 @@ impl<'a> Run<'a> {
         let (watch, seconds) = (&self.watch, self.start.elapsed().as_secs());
         let (faults, all) = (self.faults, self.plan.time.as_secs());
         self.progress.show(|| {
+            let time = if seconds < all { format!("{seconds} of {all} s") } else { "calm".into() };
             format!(
-                "{seconds} of {all} s: {} acquisitions, {faults} faults, {} late writes refused",
+                "{time}: {} acquisitions, {faults} faults, {} late writes refused",
                 watch.grants, watch.late
             )
         });
