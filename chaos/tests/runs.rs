@@ -156,8 +156,10 @@ fn what_cannot_be_tried_is_said_and_ends_with_two() {
         (&["--backend", "sqlite", "--beyond"][..], "no assumptions to break"),
         (&["--holders", "1"][..], "2..=500"),
         (&["check", "/nowhere"][..], "/nowhere"),
+        (&[][..], "redis-server not found: run ./test once"),
     ] {
-        let output = chaos().args(arguments).output().unwrap();
+        let output =
+            chaos().args(arguments).env("LEASEHOLD_TEST_REDIS", "/nowhere").output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(word), "{said}");
