@@ -62,10 +62,11 @@ impl Report {
             kept: check::is_kept(&findings),
             seed: meta.seed,
             again: format!(
-                "cargo run --release -p leasehold-chaos -- --backend {} --nodes {} --holders {} \
-                 --locks {} --seconds {} --seed {}{}",
+                "cargo run --release -p leasehold-chaos -- --backend {}{} --holders {} --locks {} \
+                 --seconds {} --seed {}{}",
                 meta.backend,
-                meta.nodes,
+                // A file is one node, and there is nothing to say about that.
+                if meta.nodes > 1 { format!(" --nodes {}", meta.nodes) } else { String::new() },
                 meta.holders,
                 meta.locks,
                 meta.seconds,
@@ -108,7 +109,7 @@ impl Report {
     /// For people.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        let verdict = if self.kept { "nothing was broken" } else { "BROKEN" };
+        let verdict = if self.kept { "every promise was kept" } else { "BROKEN" };
         let sum: u64 = self.faults.values().sum();
         // Writing to a string cannot fail.
         let mut line = |line: String| _ = writeln!(text, "{line}");

@@ -96,6 +96,9 @@ fn five_valkey_nodes_keep_every_promise() {
 fn a_sqlite_file_keeps_every_promise() {
     let report = run(&["--backend", "sqlite", "--seconds", "15", "--seed", "3"]);
     assert!(report.faults.contains_key("holder stopped"), "{:?}", report.faults);
+    assert!(
+        report.again.ends_with("-- --backend sqlite --holders 16 --locks 3 --seconds 15 --seed 3")
+    );
 }
 
 #[test]
