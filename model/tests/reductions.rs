@@ -11,8 +11,11 @@ use leasehold_model::setup::Setup;
 use leasehold_model::state::State;
 use stateright::Model;
 
-/// Who was given which fence, has which token, and holds: of all attempts, in every state.
-fn outcomes(setup: Setup) -> (usize, BTreeSet<Vec<(u8, u8, bool)>>) {
+/// The fence that an attempt was given, its token, and whether it holds.
+type Standing = (u8, u8, bool);
+
+/// How many states there are, and how the attempts stand in any of them.
+fn outcomes(setup: Setup) -> (usize, BTreeSet<Vec<Standing>>) {
     let hash = |state: &State| {
         let mut hasher = DefaultHasher::new();
         state.hash(&mut hasher);
