@@ -1,7 +1,7 @@
 //! What attempts do: start, hear answers, decide, extend, end. All decisions are the core's.
 
 use crate::happening::{Arrival, Happening};
-use crate::holders::{Decision, Round};
+use crate::holders::{Decision, Late, Round};
 use crate::mutation::Mutation;
 use crate::nodes::Step;
 use crate::protocol::Protocol;
@@ -94,14 +94,13 @@ impl Protocol {
         let (table, reply) = self.answer(state, arrival);
         let one = &state.agents[usize::from(arrival.agent)];
         let changes = table != state.nodes[usize::from(arrival.node)].table;
-        let reply = self.heard(one, usize::from(arrival.question), reply);
+        let is_heard = self.heard(one, usize::from(arrival.question), reply) > 0;
+        let believes = self.belief(state, arrival, reply).is_some();
         // What changes nothing, and what nobody waits for, might as well never have arrived.
-        if reply > 0 || changes || self.setup.plain {
+        if is_heard || changes || believes || self.setup.plain {
             happenings.push(Happening::Arrive(arrival));
         }
-        let may_matter_unseen =
-            changes && reply > 0 && self.may_do_otherwise(one) && !self.setup.plain;
-        if may_matter_unseen && self.belief(state, arrival, reply).is_some() {
+        if changes && believes && self.may_do_otherwise(one) {
             happenings.push(Happening::Arrive(Arrival { seen: false, ..arrival }));
         }
         table
@@ -165,14 +164,22 @@ impl Protocol {
 
     /// What the attempt may believe with one more reply, if anything.
     fn belief(&self, state: &State, arrival: Arrival, reply: u8) -> Option<Decision> {
-        if self.setup.plain {
-            return None;
-        }
-        let i = usize::from(arrival.agent);
+        let (i, place) = (usize::from(arrival.agent), usize::from(arrival.question));
         let one = &state.agents[i];
         let mut replies = state.nodes.map(|node| node.lanes[i].reply);
-        replies[usize::from(arrival.node)] = reply;
-        let mut decisions = self.holders.decisions(&self.nodes, self.round(one), replies).iter();
+        let mut late = None;
+        if self.setup.plain || !matches!(one.stage, Stage::Acquiring | Stage::Extending) {
+            return None;
+        } else if self.waits_for(one, place) {
+            replies[usize::from(arrival.node)] = match self.heard(one, place, reply) {
+                0 => return None,
+                heard => heard,
+            };
+        } else if one.stage == Stage::Acquiring && place < usize::from(one.asked) - 1 {
+            late = Some(Late { round: arrival.question + 1, reply });
+        }
+        let round = self.round(one);
+        let mut decisions = self.holders.decisions_with(&self.nodes, round, replies, late).iter();
         decisions.find(|decision| decision.believes() && self.matters(one, **decision)).copied()
     }
 
@@ -218,6 +225,9 @@ impl Protocol {
         let before = highest_completed(state, agent);
         let one = &mut state.agents[usize::from(agent)];
         (one.stage, one.list, one.before) = (Stage::Acquiring, list, before);
+        if agent >= self.setup.keepers {
+            (one.extends, one.refreshes) = (self.setup.extends, self.setup.refreshes);
+        }
         one.round = self.holders.first(&self.nodes, agent, self.setup.list_len(list), proposal);
         self.send(state, agent, Question::Acquire(proposal));
         // With a clock, the proposal tells when it was made.
@@ -276,11 +286,13 @@ impl Protocol {
     pub(crate) fn arrive(&self, mut state: State, arrival: Arrival) -> Option<State> {
         let (i, place) = (usize::from(arrival.agent), usize::from(arrival.question));
         let (table, reply) = self.answer(&state, arrival);
-        let reply = match arrival.seen {
-            true => self.heard(&state.agents[i], place, reply),
-            false => 0,
+        let (belief, reply) = match arrival.seen {
+            true => {
+                let heard = self.heard(&state.agents[i], place, reply);
+                (self.belief(&state, arrival, reply), heard)
+            }
+            false => (None, 0),
         };
-        let belief = (reply > 0).then(|| self.belief(&state, arrival, reply)).flatten();
         if arrival.expired {
             self.miss(&mut state, arrival.node);
         }

@@ -51,6 +51,15 @@ pub enum Round {
 
 type Replies = [u8; NODES_MAX];
 
+/// An answer to a round that is no longer the latest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Late {
+    /// Which round of its attempt it answers, from 1.
+    pub round: u8,
+    /// The number of the reply.
+    pub reply: u8,
+}
+
 /// All rounds that came up. As the number of a round, 0 is none.
 pub struct Holders {
     mutation: Option<Mutation>,
@@ -98,26 +107,48 @@ impl Holders {
     }
 
     /// What may be decided from the answers so far, in every way that any part of them was seen.
-    pub fn decisions(&self, nodes: &Nodes, round: Round, mut replies: Replies) -> &[Decision] {
+    pub fn decisions(&self, nodes: &Nodes, round: Round, replies: Replies) -> &[Decision] {
+        self.decisions_with(nodes, round, replies, None)
+    }
+
+    /// The same, with one more answer that came late: to an earlier round of the same attempt.
+    pub fn decisions_with(
+        &self,
+        nodes: &Nodes,
+        round: Round,
+        mut replies: Replies,
+        late: Option<Late>,
+    ) -> &[Decision] {
         replies.sort_unstable();
-        let key = replies.iter().fold(round.key(), |key, reply| key << 8 | u64::from(*reply));
+        let key = late.map_or(0, |late| u64::from(late.round) << 6 | u64::from(late.reply));
+        let key = key << 9 | round.key();
+        let key = replies.iter().fold(key, |key, reply| key << 6 | u64::from(*reply));
         let number = self
             .decisions
-            .get(key, || self.choices.number(self.decide(nodes, round, replies)) as u64);
+            .get(key, || self.choices.number(self.decide(nodes, round, replies, late)) as u64);
         self.choices.get(number as usize)
     }
 
-    fn decide(&self, nodes: &Nodes, round: Round, replies: Replies) -> Vec<Decision> {
-        let answered: Vec<Reply> = (replies.iter().filter(|reply| **reply > 0))
-            .map(|reply| Mutation::heard(self.mutation, nodes.reply(*reply).clone()))
-            .collect();
+    fn decide(
+        &self,
+        nodes: &Nodes,
+        round: Round,
+        replies: Replies,
+        late: Option<Late>,
+    ) -> Vec<Decision> {
+        let hear = |reply: u8| Mutation::heard(self.mutation, nodes.reply(reply).clone());
+        let answered: Vec<Reply> =
+            replies.iter().filter(|reply| **reply > 0).map(|reply| hear(*reply)).collect();
+        let late = late.map(|late| (late.round.into(), hear(late.reply)));
         let mut found = Vec::new();
         for seen in 0..1_u32 << answered.len() {
             let seen: Vec<&Reply> =
                 (0..answered.len()).filter(|i| seen >> i & 1 == 1).map(|i| &answered[i]).collect();
             for time_is_up in [false, true] {
                 let decision = match round {
-                    Round::Acquire(number) => self.acquire(number, &seen, time_is_up),
+                    Round::Acquire(number) => {
+                        self.acquire(number, &seen, late.as_ref(), time_is_up)
+                    }
                     Round::Extend(members) => extend(nodes, members, &seen, time_is_up),
                 };
                 found.extend(decision.filter(|decision| !found.contains(decision)));
@@ -126,10 +157,19 @@ impl Holders {
         found
     }
 
-    fn acquire(&self, number: u8, seen: &[&Reply], time_is_up: bool) -> Option<Decision> {
+    fn acquire(
+        &self,
+        number: u8,
+        seen: &[&Reply],
+        late: Option<&(u32, Reply)>,
+        time_is_up: bool,
+    ) -> Option<Decision> {
         let mut round = self.round(number).clone();
         for (node, reply) in seen.iter().enumerate() {
             round.answer(NOW, round.number(), node, Ok((*reply).clone()));
+        }
+        if let Some((earlier, reply)) = late {
+            round.answer(NOW, *earlier, seen.len(), Ok(reply.clone()));
         }
         if time_is_up {
             round.time_up(NOW);

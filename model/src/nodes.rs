@@ -88,7 +88,8 @@ impl Nodes {
             holders: (0..setup.agents).map(holder).collect(),
             tables: Numbered::with_room(1 << 16),
             records: Numbered::with_room(255),
-            replies: Numbered::with_room(255),
+            // As many as six bits can tell apart, where rounds are remembered by their replies.
+            replies: Numbered::with_room(63),
             results: Cache::new(),
             written: Cache::new(),
         }

@@ -18,6 +18,8 @@ pub struct Setup {
     pub extends: u8,
     /// How many refreshes an attempt may send.
     pub refreshes: u8,
+    /// How many of the attempts, in the order in which they begin, may extend and refresh.
+    pub keepers: u8,
     /// Whether owners may expire, at any moment.
     pub expiry: bool,
     /// Whether attempts give up and release, by messages that may be late or lost.
@@ -118,6 +120,7 @@ impl Setup {
         more_rounds: 0,
         extends: 0,
         refreshes: 0,
+        keepers: u8::MAX,
         expiry: true,
         releases: false,
         wipes: 0,
@@ -171,6 +174,9 @@ impl Setup {
             if count > 0 {
                 text += &format!(" {letter}{count}");
             }
+        }
+        if usize::from(self.keepers) < self.agents {
+            text += &format!(" of {}", self.keepers);
         }
         if !self.expiry {
             text += ", no expiry";
