@@ -104,6 +104,7 @@ impl Case {
             checker = checker.timeout(limit);
         }
         let checker = checker.spawn_bfs();
+        // The checker can be asked, but it does not tell.
         while !checker.is_done() {
             std::thread::sleep(Duration::from_millis(5));
             progress(checker.unique_state_count(), checker.max_depth());

@@ -43,7 +43,7 @@ fn the_same_comes_of_it_with_every_step_taken_by_itself() {
         Setup { extends: 1, ..base.clone() },
         Setup { wipes: 1, ..base.clone() },
         Setup { drops: 1, ..base.clone() },
-        Setup { proposals: 3, refreshes: 1, ..base.clone() },
+        Setup { proposals: 3, refreshes: 1, keepers: 1, ..base.clone() },
         Setup { expiry: false, releases: true, ..base },
     ];
     for setup in setups {
