@@ -24,9 +24,8 @@ pub fn markdown(outcomes: &[Outcome]) -> String {
     let rows = outcomes.iter().map(|outcome| {
         let case = &outcome.case;
         format!(
-            "| `{}`{} | {} | {} | {} | {} | {} | {} |\n",
+            "| `{}` | {} | {} | {} | {} | {} | {} |\n",
             case.name,
-            if case.large { " (large)" } else { "" },
             case.what,
             case.setup.bounds(),
             checks(case),

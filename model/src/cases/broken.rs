@@ -156,7 +156,7 @@ fn wipes() -> Vec<Case> {
             "quarantine of 2s, but second rounds run one ahead of the clocks",
             F1,
             Setup { more_rounds: 1, clock: clock(4, 2), ..WIPE },
-            0,
+            15,
         )),
         breaks(
             "identity-no-floor",

@@ -33,27 +33,27 @@ pub(super) fn acquire() -> Vec<Case> {
             "acquire-k3-r1",
             "three attempts, second rounds",
             Setup { agents: 3, more_rounds: 1, ..BASE },
-            0,
+            7_599_316,
         )),
         holds("acquire-n5", "five nodes", Setup { nodes: 5, ..BASE }, 576),
         large(holds(
             "acquire-n5-r1",
             "five nodes, second rounds",
             Setup { nodes: 5, more_rounds: 1, ..BASE },
-            0,
+            358_164,
         )),
         large(holds(
             "acquire-n5-k3",
             "five nodes, three attempts",
             Setup { nodes: 5, agents: 3, proposals: 3, checks: &[F1, F2, F7], ..BASE },
-            0,
+            199_295,
         )),
         holds("acquire-releases", "expiry and releases", Setup { releases: true, ..BASE }, 12_910),
         large(holds(
             "acquire-releases-r1",
             "expiry and releases, second rounds",
             Setup { more_rounds: 1, releases: true, ..BASE },
-            0,
+            693_151,
         )),
         holds("exclusion", "no expiry: one holder", Setup { more_rounds: 1, ..EXCLUSION }, 14_694),
         holds(
@@ -91,9 +91,9 @@ pub(super) fn extend() -> Vec<Case> {
             "extend-k3",
             "three attempts with extends",
             Setup { agents: 3, proposals: 3, checks: &[F1, F2, F5, F7], ..EXTEND },
-            0,
+            853_445,
         )),
-        large(holds("extend-n5", "five nodes with extends", Setup { nodes: 5, ..EXTEND }, 0)),
+        large(holds("extend-n5", "five nodes with extends", Setup { nodes: 5, ..EXTEND }, 44_663)),
         holds(
             "extend-owner-only",
             "extends need not look at the fence where the holder still owns",
@@ -126,7 +126,7 @@ pub(super) fn refresh() -> Vec<Case> {
             Setup { keepers: 1, ..extend.clone() },
             52_390,
         ),
-        large(holds("refresh-extend", "a refresh and an extend each", extend.clone(), 0)),
+        large(holds("refresh-extend", "a refresh and an extend each", extend.clone(), 2_001_487)),
         large(holds(
             "refresh-extend-r1",
             "a refresh and an extend each, second rounds",
@@ -143,21 +143,21 @@ pub(super) fn refresh() -> Vec<Case> {
             "refresh-extend-one-r1",
             "the first of two attempts refreshes and extends, second rounds",
             Setup { keepers: 1, more_rounds: 1, ..extend.clone() },
-            0,
+            825_198,
         )),
         large(holds(
             "refresh-wipe-extend-one",
             "the first of two attempts refreshes and extends, a node comes back with a floor",
             Setup { keepers: 1, wipes: 1, ..extend.clone() },
-            0,
+            637_269,
         )),
         large(holds(
             "refresh-twice-extend-one",
             "the first of two attempts refreshes twice and extends",
             Setup { keepers: 1, extends: 1, ..twice.clone() },
-            0,
+            2_373_475,
         )),
-        large(holds("refresh-twice", "two refreshes each", twice.clone(), 0)),
+        large(holds("refresh-twice", "two refreshes each", twice.clone(), 4_011_151)),
         large(holds(
             "refresh-twice-extend",
             "two refreshes and an extend each",
@@ -168,7 +168,7 @@ pub(super) fn refresh() -> Vec<Case> {
             "refresh-k3",
             "three attempts with a refresh each",
             Setup { agents: 3, ..REFRESH },
-            0,
+            569_481,
         )),
         large(holds(
             "refresh-k3-extend",
@@ -176,7 +176,12 @@ pub(super) fn refresh() -> Vec<Case> {
             Setup { agents: 3, ..extend.clone() },
             0,
         )),
-        large(holds("refresh-n5", "five nodes, a refresh each", Setup { nodes: 5, ..REFRESH }, 0)),
+        large(holds(
+            "refresh-n5",
+            "five nodes, a refresh each",
+            Setup { nodes: 5, ..REFRESH },
+            324_477,
+        )),
         large(holds(
             "refresh-n5-extend",
             "five nodes, a refresh and an extend each",
@@ -187,7 +192,7 @@ pub(super) fn refresh() -> Vec<Case> {
             "refresh-n5-wipe",
             "five nodes, a refresh each, and a node that comes back with a floor",
             Setup { nodes: 5, wipes: 1, ..REFRESH },
-            0,
+            5_994_352,
         )),
         holds(
             "refresh-wipe",
@@ -205,7 +210,7 @@ pub(super) fn refresh() -> Vec<Case> {
             "refresh-wipe-twice",
             "a refresh each, two nodes (or one twice) come back with a floor",
             Setup { wipes: 2, ..REFRESH },
-            0,
+            561_657,
         )),
         holds(
             "refresh-exclusion",
@@ -220,12 +225,12 @@ pub(super) fn wipe() -> Vec<Case> {
     let reread = Identity::Reread;
     vec![
         holds("wipe", "memory lost, quarantine and floor by the clock", WIPE, 120_257),
-        large(holds("wipe-twice", "memory lost twice", Setup { wipes: 2, ..WIPE }, 0)),
+        large(holds("wipe-twice", "memory lost twice", Setup { wipes: 2, ..WIPE }, 4_409_534)),
         large(holds(
             "wipe-extend",
             "memory lost, extends",
             Setup { extends: 1, checks: &[F1, F2, F5, F7], ..WIPE },
-            0,
+            1_968_571,
         )),
         holds(
             "wipe-floor",
@@ -243,7 +248,7 @@ pub(super) fn wipe() -> Vec<Case> {
                 checks: &[F1, F2, F5, F7],
                 ..WIPE
             },
-            0,
+            1_290_943,
         )),
         large(holds(
             "wipe-r1",
@@ -262,19 +267,19 @@ pub(super) fn wipe() -> Vec<Case> {
             "quarantine-twice",
             "no expiry: one holder, though nodes forget twice",
             Setup { wipes: 2, more_rounds: 1, ..QUARANTINE },
-            0,
+            1_156_138,
         )),
         large(holds(
             "quarantine-extend",
             "no expiry: one holder, though nodes forget twice, with extends",
             Setup { wipes: 2, extends: 1, ..QUARANTINE },
-            0,
+            1_662_495,
         )),
         large(holds(
             "quarantine-k3",
             "no expiry: one holder of three, though a node forgets",
             Setup { agents: 3, ..QUARANTINE },
-            0,
+            7_024_247,
         )),
     ]
 }
@@ -307,7 +312,7 @@ pub(super) fn lists() -> Vec<Case> {
             "lists-grow-by-one-k3",
             "3 to 4, node by node, three attempts",
             Setup { agents: 3, ..rolling.clone() },
-            0,
+            309_237,
         )),
         holds(
             "lists-grow-by-one-exclusion",
@@ -320,21 +325,26 @@ pub(super) fn lists() -> Vec<Case> {
             "lists-barrier-exclusion",
             "3 to 5 behind a barrier once all attempts are over, no expiry: one holder",
             one_holder(barrier(true)),
-            0,
+            255_385,
         )),
         holds("idle", "the floor rises, idle fences are forgotten", IDLE, 15_694),
         large(holds(
             "idle-extend",
             "the same, with extends",
             Setup { extends: 1, drops: 1, checks: &[F1, F2, F5, F7], ..IDLE },
-            0,
+            39_249,
         )),
-        large(holds("idle-r1", "the same, second rounds", Setup { more_rounds: 1, ..IDLE }, 0)),
+        large(holds(
+            "idle-r1",
+            "the same, second rounds",
+            Setup { more_rounds: 1, ..IDLE },
+            2_223_831,
+        )),
         large(holds(
             "idle-k3",
             "the same, three attempts",
             Setup { agents: 3, drops: 1, ..IDLE },
-            0,
+            59_748,
         )),
     ]
 }
