@@ -66,7 +66,7 @@ pub(super) fn acquire() -> Vec<Case> {
             "exclusion-k3-r1",
             "no expiry: one holder of three, second rounds",
             Setup { agents: 3, more_rounds: 1, ..EXCLUSION },
-            0,
+            14_245_727,
         )),
         holds(
             "grant-again",
@@ -254,7 +254,7 @@ pub(super) fn wipe() -> Vec<Case> {
             "wipe-r1",
             "memory lost, second rounds, quarantine one longer",
             Setup { more_rounds: 1, clock: clock(5, 3), ..WIPE },
-            0,
+            4_178_538,
         )),
         large(holds("wipe-k3", "memory lost, three attempts", Setup { agents: 3, ..WIPE }, 0)),
         holds(
