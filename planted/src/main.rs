@@ -151,8 +151,11 @@ fn baseline(tree: &Tree, bugs: &[Bug], wanted: &impl Fn(&Catcher) -> bool) -> Re
                 Verdict::Missed => {}
                 Verdict::Interrupted => return Err(Failure::Interrupted),
                 Verdict::Caught(words) | Verdict::Unclear(words) => {
-                    let what =
-                        format!("{} {arguments}: not green without a bug: {words}", catcher.name);
+                    let what = format!(
+                        "{} {arguments}: not green without a bug: {words}\n\
+                         hint: `./test planted` provides the servers that the tests need",
+                        catcher.name
+                    );
                     return Err(Failure::NotGreen(what));
                 }
             }
