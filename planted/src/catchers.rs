@@ -192,7 +192,7 @@ fn broken_history(lines: &[String]) -> Option<String> {
         story.rsplit_once("from ")?.1.split_whitespace().next()?.parse::<f64>().ok()
     };
     Some(match story.and_then(seconds) {
-        Some(seconds) => format!("“{promise}”, after {seconds:.0} s"),
+        Some(seconds) => format!("“{promise}”, after {:.0} s", seconds.ceil()),
         None => format!("“{promise}”"),
     })
 }
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_broken_history_is_read_to_its_end() {
         let story = "| it goes on | kept | 5 |\n| one holds | BROKEN | 3 time(s) |\n\n\
-                     one holds: 3 time(s)\n    a (from 1.0 to 9.1 s) and b (from 7.3 to 8.1 s) held\n";
+                     one holds: 3 time(s)\n    a (from 1.0 to 9.1 s) and b (from 6.3 to 8.1 s) held\n";
         assert_eq!(broken_history(&lines(story)), None, "there is more to come");
         let story = format!("{story}\nThe same trouble again: `x`");
         assert_eq!(broken_history(&lines(&story)).unwrap(), "“one holds”, after 7 s");
