@@ -342,6 +342,7 @@ async fn keep(held: Arc<Held>) {
             KeeperStep::WaitUntil(moment) => {
                 let pause = moment.since(held.cluster.now());
                 tokio::select! {
+                    biased;
                     () = tokio::time::sleep(pause) => {}
                     () = held.changed.notified() => {}
                     () = held.cluster.resumed.notified() => {}

@@ -40,6 +40,7 @@ pub(super) fn spawn(
     let weak = Arc::downgrade(cluster);
     cluster.background.spawn(async move {
         tokio::select! {
+            biased;
             () = care(weak, member, settings) => {}
             () = closing.cancelled() => {}
         }
@@ -66,6 +67,7 @@ async fn care(cluster: Weak<Cluster>, member: Arc<Member>, settings: CaretakerSe
             pause(&cluster, &member, settings.probe_every)
         };
         tokio::select! {
+            biased;
             () = tokio::time::sleep(pause) => {}
             () = member.examine.notified() => {}
             _ = generation.changed() => {}
@@ -211,6 +213,7 @@ pub(super) fn watch_for_suspend(cluster: &Arc<Cluster>, closing: CancellationTok
         let mut ahead = Duration::ZERO;
         loop {
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(TICK) => {}
                 () = closing.cancelled() => return,
             }

@@ -2,9 +2,9 @@
 //! are read is in `read`.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use leasehold_core::{Answer, Facts, Fence, LockName, Owner, Reply, Request, Role, Sighting};
+use tokio::time::Instant;
 
 use super::exchange::{Exchange, FORGET_PAGE, LIST_PAGE, Session, Stage};
 use super::info;

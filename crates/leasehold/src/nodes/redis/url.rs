@@ -27,8 +27,13 @@ pub struct RedisConfig {
 /// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Address {
-    Tcp { host: String, port: u16 },
+    Tcp {
+        host: String,
+        port: u16,
+    },
     Unix(PathBuf),
+    #[cfg(test)]
+    Simulated(super::link::Dial),
 }
 
 /// The files of a TLS connection.
@@ -294,7 +299,18 @@ impl RedisConfig {
             Address::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}/{db}"),
             Address::Tcp { host, port } => format!("{host}:{port}/{db}"),
             Address::Unix(path) => format!("unix:{}/{db}", path.display()),
+            #[cfg(test)]
+            Address::Simulated(dial) => format!("{dial:?}"),
         })
+    }
+}
+
+#[cfg(test)]
+impl RedisConfig {
+    /// A server that is reached by other means than the system's.
+    pub(crate) fn simulated(dial: super::link::Dial, resp2: bool) -> Self {
+        let address = Address::Simulated(dial);
+        Self { address, user: None, password: None, db: 0, tls: None, resp2 }
     }
 }
 
