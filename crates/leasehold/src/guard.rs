@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::rounds::{ExtendRound, ExtendStep, ReleaseRound};
@@ -52,6 +52,16 @@ struct HeldState {
     phase: Phase,
     /// Local waiters may ask the nodes once this is gone.
     turn: Option<Turn>,
+    /// Under way, or answered a moment ago.
+    extensions: Vec<Weak<Op<ExtendRound>>>,
+}
+
+impl HeldState {
+    /// To be called before the release is sent: what a node would have to be asked once more, such
+    /// as a script that it forgot, would come behind the release and take the lock back.
+    fn abandon_extensions(&mut self) {
+        self.extensions.drain(..).filter_map(|op| op.upgrade()).for_each(|op| op.abandon());
+    }
 }
 
 enum Phase {
@@ -85,6 +95,7 @@ impl Guard {
                 keeper: Keeper::new(lease, now, keeping.extends, keeping.max_hold),
                 phase: Phase::Held,
                 turn,
+                extensions: Vec::new(),
             }),
             cluster,
             lost: CancellationToken::new(),
@@ -205,6 +216,7 @@ impl Drop for Guard {
             return;
         }
         state.phase = Phase::Released;
+        state.abandon_extensions();
         // Sent before the turn is handed on, so that the next local waiter asks behind it.
         held.cluster.give_back(&held.lock, &held.holder, state.keeper.lease().ttl);
         state.turn = None;
@@ -271,7 +283,7 @@ impl Held {
     /// Sends an extension, unless the lease is over: under the lock, so that it can never follow
     /// the release.
     fn begin_extend(&self) -> Result<(Arc<Op<ExtendRound>>, Duration), Moment> {
-        let state = self.state();
+        let mut state = self.state();
         let lease = state.keeper.lease();
         let now = self.cluster.now();
         if !matches!(state.phase, Phase::Held) || now >= lease.deadline {
@@ -280,7 +292,10 @@ impl Held {
         // At the deadline the answer does not matter any more.
         let limit = self.cluster.limit.for_ttl(lease.ttl).min(lease.validity_at(now));
         let round = ExtendRound::new(lease, self.cluster.quorum, self.cluster.drift, now);
-        Ok((self.cluster.begin_extend(lease, round, limit), limit))
+        let op = self.cluster.begin_extend(lease, round, limit);
+        state.extensions.retain(|op| op.strong_count() > 0);
+        state.extensions.push(Arc::downgrade(&op));
+        Ok((op, limit))
     }
 
     fn finish_extend(&self, op: &Op<ExtendRound>) -> Extension {
@@ -312,6 +327,7 @@ impl Held {
 
     fn begin_release(self: &Arc<Self>) -> (Arc<Op<ReleaseRound>>, Duration) {
         let mut state = self.state();
+        state.abandon_extensions();
         let lease = state.keeper.lease();
         let now = self.cluster.now();
         let was_valid = matches!(state.phase, Phase::Held) && now < lease.deadline;
