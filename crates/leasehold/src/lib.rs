@@ -52,6 +52,8 @@ pub mod nodes;
 mod options;
 mod queue;
 mod rehearsal;
+#[cfg(all(test, feature = "redis"))]
+mod simulation;
 mod status;
 mod token;
 
