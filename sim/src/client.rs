@@ -12,8 +12,8 @@ use leasehold_core::rounds::{
 };
 use leasehold_core::{
     Admission, AdmissionPolicy, AdmissionStep, Answer, Backoff, ClockSample, Fence, Holder, Keeper,
-    KeeperStep, Lease, LockName, Moment, NodeError, Quorum, Record, Reply, Request, RetryPolicy,
-    Standing, Ttl, WallMicros,
+    KeeperStep, Lease, LockName, Moment, NodeError, Outlook, Proposals, Quorum, Record, Reply,
+    Request, RetryPolicy, Standing, Ttl, WallMicros,
 };
 
 use crate::chance::Chance;
@@ -106,9 +106,7 @@ pub enum Timer {
     },
 }
 
-/// A node that does not vote is asked more often.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
-const PROBE_EVERY_WHILE_DOWN: Duration = Duration::from_millis(250);
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The last work is short, so that fifty holders have their turn before the run ends.
@@ -133,7 +131,7 @@ pub struct Client {
     habits: Habits,
     holders: Vec<HolderTask>,
     queues: HashMap<LockName, VecDeque<usize>>,
-    fences_ahead: HashMap<LockName, Fence>,
+    proposals: Proposals,
     asks: HashMap<u64, Pending>,
     counter: u64,
     chance: Chance,
@@ -187,10 +185,18 @@ enum Doing {
     Acquiring(Box<AcquireRound>),
     Looking,
     Pausing,
-    Holding { keeper: Keeper, extending: Option<ExtendRound>, work_until: Moment },
+    Holding {
+        keeper: Box<Keeper>,
+        extending: Option<ExtendRound>,
+        last: LastExtension,
+        work_until: Moment,
+    },
     Releasing(ReleaseRound),
     Retired,
 }
+
+/// The number of the last extension and what was answered, also after its decision.
+type LastExtension = Option<(u64, ExtendRound)>;
 
 impl Client {
     /// A process that knows nothing yet.
@@ -238,7 +244,7 @@ impl Client {
             habits,
             holders: locks.iter().enumerate().map(holder).collect(),
             queues: HashMap::new(),
-            fences_ahead: HashMap::new(),
+            proposals: Proposals::default(),
             asks: HashMap::new(),
             counter: 0,
             chance,
@@ -335,7 +341,15 @@ impl Client {
             _ => {}
         }
         match purpose {
-            Purpose::Vote { holder, op, round } if self.holders[holder].op == op => {
+            Purpose::Vote { holder, op, .. } if self.holders[holder].op != op => {
+                if let Doing::Holding { last: Some((number, round)), .. } =
+                    &mut self.holders[holder].doing
+                    && *number == op
+                {
+                    round.answer(now, member, answer);
+                }
+            }
+            Purpose::Vote { holder, round, .. } => {
                 match &mut self.holders[holder].doing {
                     Doing::Acquiring(acquire) => acquire.answer(now, round, member, answer),
                     Doing::Holding { extending: Some(extend), .. } => {
@@ -402,7 +416,7 @@ impl Client {
         let now = self.now(time);
         let value = Holder::new(&self.holders[holder].label, self.chance.nonce()).expect("ASCII");
         let lock = self.holders[holder].lock.clone();
-        let proposal = self.proposal(time, &lock);
+        let proposal = self.propose(time, &lock, Fence::ZERO);
         let spec = AcquireSpec {
             lock: lock.clone(),
             holder: value.clone(),
@@ -517,7 +531,7 @@ impl Client {
 
     /// Lets the core decide what an answer, or the time limit, amounts to.
     fn decide(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
-        let now = self.now(time);
+        let (now, op) = (self.now(time), self.holders[holder].op);
         match &mut self.holders[holder].doing {
             Doing::Acquiring(round) => {
                 let step = round.step(now);
@@ -536,11 +550,7 @@ impl Client {
                         self.hold(time, holder, lease, acts);
                     }
                     AcquireStep::GiveUp(refusal) => {
-                        let is_strange = refusal == Refusal::NoQuorum
-                            && round
-                                .ballot()
-                                .replies()
-                                .any(|r| matches!(r, Reply::Stranger { .. }));
+                        let is_strange = refusal.is_worth_a_look(round.ballot());
                         let lock = self.holders[holder].lock.clone();
                         self.remember(time, &lock, seen);
                         self.give_back(time, holder, &value, acts);
@@ -548,12 +558,12 @@ impl Client {
                     }
                 }
             }
-            Doing::Holding { keeper, extending, .. } => {
+            Doing::Holding { keeper, extending, last, .. } => {
                 let Some(round) = extending else { return };
                 match round.step() {
                     ExtendStep::Wait => return,
                     ExtendStep::Extended { deadline } if now < keeper.lease().deadline => {
-                        keeper.extended(now, deadline);
+                        keeper.extended(now, deadline, round.next());
                         let lease = keeper.lease();
                         let until = self.clock.when(lease.deadline.as_nanos(), time);
                         let who = lease.holder.clone();
@@ -565,7 +575,7 @@ impl Client {
                         keeper.failed(now, String::new(), jitter);
                     }
                 }
-                *extending = None;
+                *last = extending.take().map(|round| (op, round));
                 self.new_op(holder);
                 self.keep(time, holder, acts);
             }
@@ -621,21 +631,22 @@ impl Client {
         }));
         let most = if self.is_last_round { LAST_WORK } else { self.habits.work };
         let work = self.chance.duration(Duration::ZERO..most);
-        let keeper = Keeper::new(lease, now, self.habits.extends, self.habits.max_hold);
+        let keeper = Box::new(Keeper::new(lease, now, self.habits.extends, self.habits.max_hold));
         let work_until = now.plus(work);
-        self.holders[holder].doing = Doing::Holding { keeper, extending: None, work_until };
+        self.holders[holder].doing =
+            Doing::Holding { keeper, extending: None, last: None, work_until };
         self.keep(time, holder, acts);
     }
 
     /// Works on, extends, gives back, or finds that it is lost.
     fn keep(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
         let now = self.now(time);
-        let Doing::Holding { keeper, extending, work_until } = &mut self.holders[holder].doing
+        let Doing::Holding { keeper, extending, work_until, .. } = &self.holders[holder].doing
         else {
             return;
         };
         let (work_until, lease) = (*work_until, keeper.lease().clone());
-        let step = keeper.step(now);
+        let (step, is_extending) = (keeper.step(now), extending.is_some());
         if let KeeperStep::Lost(_) = step {
             acts.push(Act::Tell(Happening::Lost { who: lease.holder.clone() }));
             return self.release(time, holder, &lease, false, acts);
@@ -647,19 +658,9 @@ impl Client {
         let wake = match step {
             KeeperStep::WaitUntil(moment) => moment,
             // The answer, or the limit, wakes it; and the deadline.
-            KeeperStep::Extend if extending.is_some() => lease.deadline,
+            KeeperStep::Extend if is_extending => lease.deadline,
             KeeperStep::Extend => {
-                let limit = self.habits.limit.min(lease.validity_at(now));
-                let round = ExtendRound::new(&lease, self.quorum, self.policy.drift, now);
-                *extending = Some(round);
-                let request = Request::Extend {
-                    lock: lease.lock.clone(),
-                    holder: lease.holder.clone(),
-                    token: lease.fence,
-                    ttl: lease.ttl,
-                };
-                self.new_op(holder);
-                self.ask_all(time, holder, 0, request, limit, acts);
+                self.extend(time, holder, &lease, acts);
                 lease.deadline
             }
             KeeperStep::Lost(_) => unreachable!("handled above"),
@@ -672,6 +673,23 @@ impl Client {
         {
             self.decide(time, holder, acts);
         }
+    }
+
+    fn extend(&mut self, time: Time, holder: usize, lease: &Lease, acts: &mut Vec<Act>) {
+        let now = self.now(time);
+        let limit = self.habits.limit.min(lease.validity_at(now));
+        let mut doing = std::mem::replace(&mut self.holders[holder].doing, Doing::Thinking);
+        let Doing::Holding { keeper, extending, last, .. } = &mut doing else { return };
+        if let Some(fence) = last.take().and_then(|(_, round)| round.superseded()) {
+            keeper.superseded(fence);
+        }
+        let propose = |above| self.propose(time, &lease.lock, above);
+        let round = keeper.round(self.quorum, self.policy.drift, now, propose);
+        let request = round.request(lease);
+        *extending = Some(round);
+        self.holders[holder].doing = doing;
+        self.new_op(holder);
+        self.ask_all(time, holder, 0, request, limit, acts);
     }
 
     fn release(
@@ -716,37 +734,24 @@ impl Client {
 
     // ---- what is known of the nodes
 
-    fn proposal(&self, time: Time, lock: &LockName) -> Fence {
-        let (clock, floor) = self.clock_and_floor(time);
-        let ahead = self.fences_ahead.get(lock).copied().unwrap_or(Fence::ZERO);
-        Fence::proposal(clock, floor.max(ahead))
+    fn propose(&self, time: Time, lock: &LockName, seen: Fence) -> Fence {
+        let (now, wall) = (self.now(time), self.wall_micros(time));
+        self.proposals.next(lock, seen, self.outlook(), now, wall)
     }
 
-    fn clock_and_floor(&self, time: Time) -> (WallMicros, Fence) {
-        let mut floor = Fence::ZERO;
-        let mut offsets = Vec::with_capacity(self.members.len());
-        for member in &self.members {
-            if let Standing::Voting(pass) = member.admission.standing() {
-                floor = floor.max(pass.floor);
-                offsets.extend(member.admission.clock_offset_micros());
-            }
-        }
-        offsets.sort_unstable();
-        let clock = match offsets.get(offsets.len().saturating_sub(1) / 2) {
-            Some(offset) => {
-                let ours = (self.now(time).as_nanos() / MICROS) as i64;
-                WallMicros(u64::try_from(ours.saturating_add(*offset)).unwrap_or(0))
-            }
-            None => WallMicros(self.wall.at(time) / MICROS),
-        };
-        (clock, floor)
+    fn wall_micros(&self, time: Time) -> WallMicros {
+        WallMicros(self.wall.at(time) / MICROS)
+    }
+
+    fn outlook(&self) -> Outlook {
+        let mut outlook = Outlook::default();
+        self.members.iter().for_each(|member| outlook.add(&member.admission));
+        outlook
     }
 
     fn remember(&mut self, time: Time, lock: &LockName, fence: Fence) {
-        if fence >= Fence::from_clock(self.clock_and_floor(time).0) {
-            let known = self.fences_ahead.entry(lock.clone()).or_default();
-            *known = fence.max(*known);
-        }
+        let (outlook, now, wall) = (self.outlook(), self.now(time), self.wall_micros(time));
+        self.proposals.saw(lock, fence, outlook, now, wall);
     }
 
     fn look(&mut self, time: Time, member: usize, acts: &mut Vec<Act>) {
@@ -779,15 +784,7 @@ impl Client {
 
     fn look_later(&mut self, time: Time, member: usize, acts: &mut Vec<Act>) {
         let now = self.now(time);
-        let pause = match self.members[member].admission.standing() {
-            Standing::Voting(_) | Standing::Refused { .. } | Standing::Foreign { .. } => {
-                PROBE_EVERY
-            }
-            Standing::Waiting { until, .. } => {
-                (until.since(now) + Duration::from_millis(1)).min(PROBE_EVERY)
-            }
-            Standing::Unknown | Standing::Down(_) => PROBE_EVERY_WHILE_DOWN,
-        };
+        let pause = self.members[member].admission.standing().look_again_in(now, PROBE_EVERY);
         self.counter += 1;
         self.members[member].ticket = self.counter;
         let timer = Timer::Examine { member, ticket: self.counter };

@@ -156,8 +156,11 @@ fn asked(request: &Request) -> String {
         Request::Acquire { holder, proposal, .. } => {
             format!("acquire by {} with {proposal}", short(holder))
         }
-        Request::Extend { holder, token, .. } => {
+        Request::Extend { holder, token, next, .. } if token == next => {
             format!("extend by {} with {token}", short(holder))
+        }
+        Request::Extend { holder, token, next, .. } => {
+            format!("refresh by {} from {token} to {next}", short(holder))
         }
         Request::Release { holder, .. } => format!("release by {}", short(holder)),
         Request::Probe => "probe".into(),

@@ -341,6 +341,17 @@ impl Admission {
 }
 
 impl Standing {
+    /// When to examine it next, if a node that votes is examined once in `every`.
+    pub fn look_again_in(&self, now: Moment, every: Duration) -> Duration {
+        /// Short, so that a node is back soon.
+        const WHILE_DOWN: Duration = Duration::from_millis(250);
+        match self {
+            Self::Voting(_) | Self::Refused { .. } | Self::Foreign { .. } => every,
+            Self::Waiting { until, .. } => (until.since(now) + Duration::from_millis(1)).min(every),
+            Self::Unknown | Self::Down(_) => WHILE_DOWN.min(every),
+        }
+    }
+
     /// The pass, if the node votes.
     pub fn pass(&self) -> Option<&Pass> {
         match self {

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Lease, Moment};
+use crate::rounds::ExtendRound;
+use crate::{Drift, Fence, Lease, Moment, Quorum};
 
 /// Why a holder may no longer believe that it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Keeper {
     extends: bool,
     max_hold: Option<(Moment, Duration)>,
     next_extend: Moment,
+    /// What a refresh has to go beyond, if one is due.
+    refresh_above: Option<Fence>,
     last_failure: Option<String>,
 }
 
@@ -47,7 +50,7 @@ impl Keeper {
     pub fn new(lease: Lease, now: Moment, extends: bool, max_hold: Option<Duration>) -> Self {
         let next_extend = now.plus(Self::extend_every(&lease));
         let max_hold = max_hold.map(|limit| (now.plus(limit), limit));
-        Self { lease, extends, max_hold, next_extend, last_failure: None }
+        Self { lease, extends, max_hold, next_extend, refresh_above: None, last_failure: None }
     }
 
     /// A third of the Ttl: two whole extensions may fail before the deadline is near.
@@ -83,13 +86,46 @@ impl Keeper {
         KeeperStep::WaitUntil(wake)
     }
 
-    /// A quorum extended the lease; the question had been sent when `deadline` began to count.
+    /// An answer showed a fence above our token. So says a node that forgot and is back, with a floor
+    /// above every older lease: it cannot be healed with this token, but with a fresh one.
+    pub fn superseded(&mut self, fence: Fence) {
+        if fence > self.lease.token {
+            self.refresh_above = self.refresh_above.max(Some(fence));
+        }
+    }
+
+    /// The next extension, about to be sent at `now`; a refresh if one is due, for which `propose`
+    /// makes a number above a given one.
+    pub fn round(
+        &mut self,
+        quorum: Quorum,
+        drift: Drift,
+        now: Moment,
+        propose: impl FnOnce(Fence) -> Fence,
+    ) -> ExtendRound {
+        let round = ExtendRound::new(&self.lease, quorum, drift, now);
+        let Some(above) = self.refresh_above else {
+            return round;
+        };
+        let next = propose(above.max(self.lease.token));
+        // Nodes that take it no longer know the old token. Unless a quorum does, only another
+        // refresh, above this one, can keep the lease.
+        self.refresh_above = Some(next);
+        round.refresh(next)
+    }
+
+    /// A quorum extended the lease to `deadline`, which began to count when the question was sent,
+    /// and has `token` for it.
     ///
     /// An answer that comes after the old deadline is too late: lost is for ever.
-    pub fn extended(&mut self, now: Moment, deadline: Moment) {
+    pub fn extended(&mut self, now: Moment, deadline: Moment, token: Fence) {
         if now >= self.lease.deadline {
             return;
         }
+        if self.refresh_above.is_some_and(|above| above <= token) {
+            self.refresh_above = None;
+        }
+        self.lease.token = self.lease.token.max(token);
         self.lease.deadline = self.lease.deadline.max(deadline);
         self.lease.uncertain = false;
         self.last_failure = None;
@@ -122,18 +158,21 @@ impl fmt::Display for LossReason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Drift, Fence, Holder, LockName, Ttl};
+    use crate::{Holder, LockName, Ttl};
 
     fn ms(ms: u64) -> Moment {
         Moment::from_millis(ms)
     }
+
+    const SEVEN: Fence = Fence::new(7).unwrap();
 
     fn lease() -> Lease {
         let ttl = Ttl::new(Duration::from_millis(3000)).unwrap();
         Lease {
             lock: LockName::new("l").unwrap(),
             holder: Holder::new("h", 1).unwrap(),
-            fence: Fence::new(7).unwrap(),
+            fence: SEVEN,
+            token: SEVEN,
             ttl,
             deadline: Lease::deadline(
                 ms(0),
@@ -149,7 +188,7 @@ mod tests {
         let mut keeper = Keeper::new(lease(), ms(0), true, None);
         assert_eq!(keeper.step(ms(999)), KeeperStep::WaitUntil(ms(1000)));
         assert_eq!(keeper.step(ms(1000)), KeeperStep::Extend);
-        keeper.extended(ms(1010), ms(4000));
+        keeper.extended(ms(1010), ms(4000), SEVEN);
         assert_eq!(keeper.step(ms(1010)), KeeperStep::WaitUntil(ms(2010)));
         assert_eq!(keeper.lease().deadline, ms(4000));
         let lost = KeeperStep::Lost(LossReason::Expired { last: None });
@@ -164,14 +203,14 @@ mod tests {
         assert!(keeper.lease().uncertain);
         assert_eq!(keeper.step(ms(1000)), KeeperStep::WaitUntil(ms(1100)));
         assert_eq!(keeper.step(ms(1100)), KeeperStep::Extend);
-        keeper.extended(ms(1200), ms(4100));
+        keeper.extended(ms(1200), ms(4100), SEVEN);
         assert!(!keeper.lease().uncertain);
     }
 
     #[test]
     fn no_answer_turns_lost_into_held() {
         let mut keeper = Keeper::new(lease(), ms(0), true, None);
-        keeper.extended(ms(3000), ms(9000));
+        keeper.extended(ms(3000), ms(9000), SEVEN);
         assert_eq!(keeper.lease().deadline, ms(3000));
         assert!(matches!(keeper.step(ms(3000)), KeeperStep::Lost(_)));
     }
@@ -179,8 +218,8 @@ mod tests {
     #[test]
     fn an_older_answer_never_shortens_the_lease() {
         let mut keeper = Keeper::new(lease(), ms(0), true, None);
-        keeper.extended(ms(1000), ms(3900));
-        keeper.extended(ms(1001), ms(3800));
+        keeper.extended(ms(1000), ms(3900), SEVEN);
+        keeper.extended(ms(1001), ms(3800), SEVEN);
         assert_eq!(keeper.lease().deadline, ms(3900));
     }
 
@@ -188,7 +227,7 @@ mod tests {
     fn max_hold_ends_even_a_lease_that_could_be_kept() {
         let limit = Duration::from_millis(1500);
         let mut keeper = Keeper::new(lease(), ms(0), true, Some(limit));
-        keeper.extended(ms(1000), ms(4000));
+        keeper.extended(ms(1000), ms(4000), SEVEN);
         assert_eq!(keeper.step(ms(1400)), KeeperStep::WaitUntil(ms(1500)));
         assert_eq!(keeper.step(ms(1500)), KeeperStep::Lost(LossReason::MaxHold { limit }));
     }
@@ -197,5 +236,32 @@ mod tests {
     fn a_manual_lease_is_watched_but_not_extended() {
         let keeper = Keeper::new(lease(), ms(0), false, None);
         assert_eq!(keeper.step(ms(2000)), KeeperStep::WaitUntil(ms(3000)));
+    }
+
+    fn next_round(keeper: &mut Keeper) -> (Fence, Fence) {
+        let quorum = Quorum::majority_of(std::num::NonZeroUsize::new(3).unwrap());
+        let request = |round: ExtendRound| match round.request(&lease()) {
+            crate::Request::Extend { token, next, .. } => (token, next),
+            other => panic!("{other:?}"),
+        };
+        request(keeper.round(quorum, Drift::DEFAULT, ms(10), Fence::next))
+    }
+
+    #[test]
+    fn a_fence_above_the_token_makes_the_next_extension_a_refresh_until_one_succeeds() {
+        let number = |n| Fence::new(n).unwrap();
+        let mut keeper = Keeper::new(lease(), ms(0), true, None);
+        assert_eq!(next_round(&mut keeper), (SEVEN, SEVEN));
+        keeper.superseded(number(5));
+        assert_eq!(next_round(&mut keeper), (SEVEN, SEVEN), "5 is below the token");
+        keeper.superseded(number(20));
+        assert_eq!(next_round(&mut keeper), (SEVEN, number(21)));
+        keeper.failed(ms(1000), "no quorum".into(), 0);
+        assert_eq!(next_round(&mut keeper), (SEVEN, number(22)), "some nodes may have 21");
+        keeper.extended(ms(1010), ms(4000), number(22));
+        assert_eq!(next_round(&mut keeper), (number(22), number(22)));
+        assert_eq!((keeper.lease().fence, keeper.lease().token), (SEVEN, number(22)));
+        keeper.superseded(number(20));
+        assert_eq!(next_round(&mut keeper), (number(22), number(22)), "20 is below it by now");
     }
 }

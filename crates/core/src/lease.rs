@@ -13,6 +13,8 @@ pub struct Lease {
     pub holder: Holder,
     /// The fencing token.
     pub fence: Fence,
+    /// What the nodes have for it: the fence, or a higher number since it was refreshed.
+    pub token: Fence,
     /// How long the nodes keep it after each extension.
     pub ttl: Ttl,
     /// The moment from which the holder must act as if it had lost it.

@@ -8,7 +8,8 @@
 //! * One node: [`LockTable`] is what a node does, as a function; [`Request`] and [`Reply`] are the
 //!   only words exchanged with it; [`Admission`] decides whether its answers count.
 //! * Many nodes: [`Quorum`] counts, [`rounds`] put one question to all nodes.
-//! * Time: [`Keeper`] decides when to extend and when a lease is lost, [`Backoff`] when to ask again.
+//! * Time: [`Keeper`] decides when to extend and when a lease is lost, [`Backoff`] when to ask again,
+//!   [`Proposals`] which number to ask for.
 
 mod admission;
 mod backoff;
@@ -20,6 +21,7 @@ mod lease;
 mod lock_table;
 mod message;
 mod name;
+mod proposals;
 mod quorum;
 mod record;
 pub mod rounds;
@@ -37,6 +39,7 @@ pub use message::{
     Answer, Facts, NodeError, Owner, Reply, Request, Role, ServerFacts, Sighting, WallMicros,
 };
 pub use name::{LockName, NAME_BYTES_MAX, NameError};
+pub use proposals::{Outlook, Proposals};
 pub use quorum::{Quorum, Tally};
 pub use record::{Fingerprint, Record, RecordError, RecordState};
 pub use time::{Drift, Moment, TTL_MIN, Ttl, TtlError};

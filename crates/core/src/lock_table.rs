@@ -61,8 +61,8 @@ impl LockTable {
             Request::Acquire { lock, holder, proposal, ttl } => {
                 self.acquire(now, lock, holder, *proposal, *ttl)
             }
-            Request::Extend { lock, holder, token, ttl } => {
-                self.extend(now, clock, lock, holder, *token, *ttl)
+            Request::Extend { lock, holder, token, next, ttl } => {
+                self.extend(now, clock, lock, holder, (*token, *next), *ttl)
             }
             Request::Release { lock, holder } => self.release(lock, holder),
             Request::ForceRelease { lock, holder, fence } => {
@@ -106,18 +106,23 @@ impl LockTable {
         clock: WallMicros,
         lock: &LockName,
         holder: &Holder,
-        token: Fence,
+        (token, next): (Fence, Fence),
         ttl: Ttl,
     ) -> Reply {
         let fence = self.fence(lock);
-        if fence > token {
+        if fence > next {
             return Reply::Superseded { fence };
         }
         if let Some(busy) = self.busy(now, lock, holder) {
             return busy;
         }
+        // An owner wrote the fence itself. Without one, a fence above the token is another's, or
+        // the floor of a node that forgot: such a node says nothing for this lease.
+        if fence > token && self.owner(now, lock).is_none() {
+            return Reply::Superseded { fence };
+        }
         let entry = self.locks.entry(lock.clone()).or_default();
-        entry.fence = Some(token);
+        entry.fence = Some(next);
         match entry.owner.replace((holder.clone(), now.plus(ttl.get()))) {
             Some(_) => Reply::Extended { clock },
             None => Reply::Healed { clock },
@@ -141,12 +146,15 @@ impl LockTable {
 
     fn force_release(&mut self, lock: &LockName, holder: &Holder, seen: Fence) -> Reply {
         let fence = self.fence(lock);
-        if fence > seen {
+        let reply = self.release(lock, holder);
+        // A holder is never used twice: as the owner it is the one that was seen, whatever it has
+        // raised the fence to since.
+        if reply != Reply::Released && fence > seen {
             return Reply::Superseded { fence };
         }
-        let reply = self.release(lock, holder);
         if !matches!(reply, Reply::NotHeld { owner: Some(_) }) {
-            self.locks.entry(lock.clone()).or_default().fence = Some(seen.next());
+            let raised = fence.max(seen).next();
+            self.locks.entry(lock.clone()).or_default().fence = Some(raised);
         }
         reply
     }
@@ -258,10 +266,14 @@ mod tests {
             }
         }
         fn extend(&self, holder: u128, token: u64) -> Request {
+            self.refresh(holder, token, token)
+        }
+        fn refresh(&self, holder: u128, token: u64, next: u64) -> Request {
             Request::Extend {
                 lock: self.lock.clone(),
                 holder: who(holder),
                 token: Fence::new(token).unwrap(),
+                next: Fence::new(next).unwrap(),
                 ttl: Ttl::new(Duration::from_millis(100)).unwrap(),
             }
         }
@@ -352,20 +364,49 @@ mod tests {
     }
 
     #[test]
+    fn a_refresh_raises_the_fence_only_where_the_lease_is_known_or_nobody_came_after_it() {
+        let superseded = |fence| Reply::Superseded { fence: Fence::new(fence).unwrap() };
+        let extended = Reply::Extended { clock: CLOCK };
+        let mut node = bench(0);
+        node.at(0, &node.acquire(1, 5));
+        assert_eq!(node.at(0, &node.refresh(1, 5, 8)), extended);
+        assert_eq!(node.at(0, &node.extend(1, 8)), extended);
+        assert_eq!(node.at(0, &node.refresh(1, 5, 9)), extended, "again, after a failed one");
+        assert_eq!(node.at(0, &node.refresh(1, 5, 8)), superseded(9), "an older one comes late");
+        assert_eq!(node.at(0, &node.extend(1, 8)), superseded(9));
+        assert_eq!(node.at(0, &node.acquire(2, 9)), node.at(0, &node.acquire(2, 20)), "both busy");
+        node.at(0, &node.release(1));
+        let before = node.table.clone();
+        assert_eq!(node.at(0, &node.refresh(1, 5, 30)), superseded(9), "9 may be another's");
+        assert_eq!(node.table, before);
+        assert_eq!(node.at(0, &node.refresh(1, 9, 30)), Reply::Healed { clock: CLOCK });
+        assert_eq!(node.at(0, &node.acquire(1, 30)), behind(30));
+
+        let mut forgot = bench(10);
+        assert_eq!(forgot.at(0, &forgot.refresh(1, 5, 20)), superseded(10), "it knows nothing");
+        assert_eq!(forgot.at(0, &forgot.extend(1, 20)), Reply::Healed { clock: CLOCK });
+    }
+
+    #[test]
     fn a_forced_release_cannot_be_healed_back() {
         let mut node = bench(0);
         node.at(0, &node.acquire(1, 5));
+        let raised = Fence::new(16).unwrap();
         let force = |holder, fence| Request::ForceRelease {
             lock: LockName::new("l").unwrap(),
             holder: who(holder),
             fence: Fence::new(fence).unwrap(),
         };
-        assert!(matches!(node.at(0, &force(1, 4)), Reply::Superseded { .. }));
         assert_eq!(node.at(0, &force(1, 5)), Reply::Released);
         assert!(matches!(node.at(0, &node.extend(1, 5)), Reply::Superseded { .. }));
-        node.at(0, &node.acquire(2, 7));
+        assert!(matches!(node.at(0, &force(1, 5)), Reply::Superseded { .. }));
+        node.at(0, &node.acquire(3, 10));
+        node.at(0, &node.refresh(3, 10, 15));
+        assert_eq!(node.at(0, &force(3, 10)), Reply::Released, "though it has raised the fence");
+        assert_eq!(node.at(0, &node.extend(3, 15)), Reply::Superseded { fence: raised });
+        node.at(0, &node.acquire(2, 17));
         let left_alone = Reply::NotHeld { owner: Some(Owner::Holder(who(2))) };
-        assert_eq!(node.at(0, &force(1, 7)), left_alone);
+        assert_eq!(node.at(0, &force(1, 17)), left_alone);
     }
 
     #[test]

@@ -31,8 +31,10 @@ pub enum Request {
         lock: LockName,
         /// Who holds it.
         holder: Holder,
-        /// The fence with which it was acquired.
+        /// The fence that the nodes have for it.
         token: Fence,
+        /// The fence that they shall have: the same, or a higher one, which is a refresh.
+        next: Fence,
         /// How long the node keeps it from now on.
         ttl: Ttl,
     },

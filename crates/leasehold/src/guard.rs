@@ -12,7 +12,7 @@ use leasehold_core::{
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::driver::{Cluster, Op};
 use crate::error::{ExtendError, Loss, NodeReports, ReleaseOutcome, ValidityError};
@@ -49,6 +49,8 @@ struct Held {
 
 struct HeldState {
     keeper: Keeper,
+    /// The last extension: answers that come after its decision tell about nodes that are back.
+    last: Option<Arc<Op<ExtendRound>>>,
     phase: Phase,
     /// Local waiters may ask the nodes once this is gone.
     turn: Option<Turn>,
@@ -93,6 +95,7 @@ impl Guard {
             deadline: AtomicU64::new(lease.deadline.as_nanos()),
             state: Mutex::new(HeldState {
                 keeper: Keeper::new(lease, now, keeping.extends, keeping.max_hold),
+                last: None,
                 phase: Phase::Held,
                 turn,
                 extensions: Vec::new(),
@@ -283,23 +286,32 @@ impl Held {
     /// Sends an extension, unless the lease is over: under the lock, so that it can never follow
     /// the release.
     fn begin_extend(&self) -> Result<(Arc<Op<ExtendRound>>, Duration), Moment> {
-        let mut state = self.state();
-        let lease = state.keeper.lease();
-        let now = self.cluster.now();
-        if !matches!(state.phase, Phase::Held) || now >= lease.deadline {
+        let (mut state, cluster) = (self.state(), &self.cluster);
+        let now = cluster.now();
+        if !matches!(state.phase, Phase::Held) || now >= state.keeper.lease().deadline {
             return Err(now);
         }
+        if let Some(fence) = state.last.take().and_then(|op| op.with(|round| round.superseded())) {
+            state.keeper.superseded(fence);
+        }
+        let propose = |above| cluster.propose(&self.lock, above);
+        let round = state.keeper.round(cluster.quorum, cluster.drift, now, propose);
+        let lease = state.keeper.lease();
+        if round.next() > lease.token {
+            info!(lock = %self.lock, fence = %self.fence, token = %round.next(), "refreshing");
+        }
         // At the deadline the answer does not matter any more.
-        let limit = self.cluster.limit.for_ttl(lease.ttl).min(lease.validity_at(now));
-        let round = ExtendRound::new(lease, self.cluster.quorum, self.cluster.drift, now);
-        let op = self.cluster.begin_extend(lease, round, limit);
+        let limit = cluster.limit.for_ttl(lease.ttl).min(lease.validity_at(now));
+        let op = cluster.begin_extend(lease, round, limit);
+        state.last = Some(op.clone());
         state.extensions.retain(|op| op.strong_count() > 0);
         state.extensions.push(Arc::downgrade(&op));
         Ok((op, limit))
     }
 
     fn finish_extend(&self, op: &Op<ExtendRound>) -> Extension {
-        let (step, ballot) = op.with(|round| (round.step(), round.ballot().clone()));
+        let (step, token, ballot) =
+            op.with(|round| (round.step(), round.next(), round.ballot().clone()));
         let mut state = self.state();
         if !matches!(state.phase, Phase::Held) {
             return Extension::Lost;
@@ -310,7 +322,7 @@ impl Held {
         }
         match step {
             ExtendStep::Extended { deadline } => {
-                state.keeper.extended(now, deadline);
+                state.keeper.extended(now, deadline, token);
                 let deadline = state.keeper.lease().deadline;
                 self.deadline.store(deadline.as_nanos(), Ordering::Release);
                 drop(state);

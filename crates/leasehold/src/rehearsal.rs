@@ -22,8 +22,13 @@ impl Locks {
         let ttl = Ttl::new(5 * LOOK_LIMIT)?;
         let acquire =
             Request::Acquire { lock: lock.clone(), holder: holder.clone(), proposal, ttl };
-        let extend =
-            Request::Extend { lock: lock.clone(), holder: holder.clone(), token: proposal, ttl };
+        let extend = Request::Extend {
+            lock: lock.clone(),
+            holder: holder.clone(),
+            token: proposal,
+            next: proposal,
+            ttl,
+        };
         let mut said = Vec::new();
         for (what, request) in [
             ("acquire", acquire),

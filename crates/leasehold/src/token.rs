@@ -15,7 +15,8 @@ use crate::Locks;
 use crate::driver::Op;
 use crate::error::{ExtendError, Loss, NodeReports, OptionsError, ReleaseOutcome};
 
-/// A lease as text: `lease1:FENCE:TTL_MS:HOLDER/NAME`, percent-encoded where needed.
+/// A lease as text: `lease1:FENCE:TTL_MS:HOLDER/NAME`, percent-encoded where needed; `FENCE-TOKEN`
+/// if it was refreshed while somebody kept it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseToken {
@@ -25,6 +26,8 @@ pub struct LeaseToken {
     pub holder: Holder,
     /// The fencing token.
     pub fence: Fence,
+    /// What the nodes have for it: the fence, or a higher number since it was refreshed.
+    pub token: Fence,
     /// How long the nodes keep it after each extension.
     pub ttl: Duration,
 }
@@ -38,6 +41,7 @@ impl LeaseToken {
             name: lease.lock.clone(),
             holder: lease.holder.clone(),
             fence: lease.fence,
+            token: lease.token,
             ttl: lease.ttl.get(),
         }
     }
@@ -52,10 +56,13 @@ impl LeaseToken {
             Some(decoded.into_owned())
         };
         let ttl = Duration::from_millis(ttl.parse().ok()?);
+        let (fence, token) = fence.split_once('-').unwrap_or((fence, fence));
+        let number = |text: &str| Fence::new(text.parse().ok()?);
         Some(Self {
             name: LockName::new(plain(name)?).ok()?,
             holder: Holder::parse(&plain(holder)?).ok()?,
-            fence: Fence::new(fence.parse().ok()?)?,
+            fence: number(fence)?,
+            token: number(token)?,
             ttl: Ttl::new(ttl).ok()?.get(),
         })
     }
@@ -65,7 +72,11 @@ impl fmt::Display for LeaseToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let encode = |text| percent_encoding::utf8_percent_encode(text, ENCODED);
         let (holder, name) = (encode(self.holder.as_str()), encode(self.name.as_str()));
-        write!(f, "{FORMAT}:{}:{}:{holder}/{name}", self.fence, self.ttl.as_millis())
+        write!(f, "{FORMAT}:{}", self.fence)?;
+        if self.token != self.fence {
+            write!(f, "-{}", self.token)?;
+        }
+        write!(f, ":{}:{holder}/{name}", self.ttl.as_millis())
     }
 }
 
@@ -109,6 +120,7 @@ impl Locks {
             lock: token.name.clone(),
             holder: token.holder.clone(),
             fence: token.fence,
+            token: token.token,
             ttl,
             deadline: now.plus(token.ttl),
             uncertain: false,
@@ -167,6 +179,7 @@ mod tests {
             lock: LockName::new(name).unwrap(),
             holder: Holder::new("ana@db 1:7", 5).unwrap(),
             fence: Fence::new(1_700_000_000_000_001).unwrap(),
+            token: Fence::new(1_700_000_000_000_001).unwrap(),
             ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
             deadline: leasehold_core::Moment::default(),
             uncertain: false,
@@ -182,6 +195,11 @@ mod tests {
             assert!(text.bytes().all(plain), "{text}");
             assert_eq!(text.parse::<LeaseToken>(), Ok(token(name)), "{text}");
         }
+        let mut refreshed = token("l");
+        refreshed.token = refreshed.fence.next();
+        let text = refreshed.to_string();
+        assert!(text.starts_with("lease1:1700000000000001-1700000000000002:30000:"), "{text}");
+        assert_eq!(text.parse::<LeaseToken>(), Ok(refreshed));
     }
 
     #[test]

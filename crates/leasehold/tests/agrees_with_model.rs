@@ -142,7 +142,11 @@ impl Case {
         let ttl = Ttl::new(ttl).unwrap();
         match self.dice.below(100) {
             0..35 => Request::Acquire { lock, holder, proposal: fence, ttl },
-            35..55 => Request::Extend { lock, holder, token: fence, ttl },
+            35..45 => Request::Extend { lock, holder, token: fence, next: fence, ttl },
+            45..55 => {
+                let next = self.fence();
+                Request::Extend { lock, holder, token: fence.min(next), next, ttl }
+            }
             55..75 => Request::Release { lock, holder },
             75..80 => Request::ForceRelease { lock, holder, fence },
             80..85 => Request::Inspect { lock },

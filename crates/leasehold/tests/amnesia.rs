@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{AcquireError, Builder, NodeState};
 use leasehold_testkit::RedisServer;
-use real::{Cluster, LONG, PATIENCE, ms, secs, votes, within};
+use real::{Cluster, LONG, PATIENCE, lock_keys, ms, secs, votes, within};
 
 /// The longest Ttl in these tests, and so the quarantine: 2 s + 1 % + 2 ms + twice 50 ms.
 const MAX_TTL: Duration = secs(2);
@@ -67,6 +67,35 @@ async fn a_lease_survives_one_restart_and_a_second_holder_is_kept_out_after_two(
     keeps_out(&held).await;
     cluster.servers[1].restart_empty();
     keeps_out(&held).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_lives_through_empty_restarts_of_all_five_nodes_one_after_the_other() {
+    let cluster = Cluster::of(5);
+    let locks = client(&cluster).open().await.unwrap();
+    votes(&locks, 5).await;
+    let held = locks.lock("l").ttl(MAX_TTL).acquire().await.unwrap();
+    let fence = held.fence();
+    for server in &cluster.servers {
+        server.restart_empty();
+        within(secs(15), "the node that forgot knows the lease again", || {
+            held.ensure_valid(Duration::ZERO).expect("held all the time");
+            !lock_keys(server).is_empty()
+        })
+        .await;
+    }
+    assert_eq!(held.fence(), fence, "the holder's fence stays");
+    assert!(locks.lock("l").ttl(MAX_TTL).try_acquire().await.unwrap().is_none());
+    let shown = locks.inspect("l").await.unwrap();
+    let raised = shown.fence_of(shown.owner().expect("an owner").0);
+    assert!(raised > Some(fence), "the nodes have a fresh token for it: {raised:?}, first {fence}");
+    // What was refreshed can be handed on, too.
+    let token = held.detach();
+    locks.extend(&token).await.expect("a quorum knows the token");
+    let outcome = locks.release(&token).await;
+    assert!(matches!(outcome, leasehold::ReleaseOutcome::Released), "{outcome:?}");
+    let next = locks.lock("l").ttl(MAX_TTL).acquire().await.unwrap();
+    assert!(Some(next.fence()) > raised);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

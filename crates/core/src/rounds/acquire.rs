@@ -68,6 +68,15 @@ pub enum Refusal {
     },
 }
 
+impl Refusal {
+    /// Whether too few nodes could answer because their records had just changed: a look at them,
+    /// and another try, may mend that.
+    pub fn is_worth_a_look(&self, ballot: &Ballot) -> bool {
+        *self == Self::NoQuorum
+            && ballot.replies().any(|reply| matches!(reply, Reply::Stranger { .. }))
+    }
+}
+
 impl AcquireRound {
     /// The first round, about to be sent at `now`.
     pub fn new(spec: AcquireSpec, quorum: Quorum, proposal: Fence, now: Moment) -> Self {
@@ -170,6 +179,7 @@ impl AcquireRound {
             lock: self.spec.lock.clone(),
             holder: self.spec.holder.clone(),
             fence: self.proposal,
+            token: self.proposal,
             ttl: self.spec.ttl,
             deadline,
             uncertain: false,

@@ -1,12 +1,14 @@
 //! Ask all nodes to keep the lease, and to take it back where it was lost.
 
 use super::Ballot;
-use crate::{Answer, Drift, Lease, Moment, Quorum, Reply, Tally};
+use crate::{Answer, Drift, Fence, Lease, Moment, Quorum, Reply, Request, Tally};
 
 /// One attempt to extend. A failed one changes nothing: the old deadline stands.
 #[derive(Debug, Clone)]
 pub struct ExtendRound {
     quorum: Quorum,
+    token: Fence,
+    next: Fence,
     deadline: Moment,
     counts_healed: bool,
     ballot: Ballot,
@@ -30,8 +32,21 @@ impl ExtendRound {
     /// A round about to be sent at `now`, which must be before the lease's deadline: a lease that
     /// ran out is lost, whatever the nodes would say.
     pub fn new(lease: &Lease, quorum: Quorum, drift: Drift, now: Moment) -> Self {
-        let deadline = Lease::deadline(now, lease.ttl, drift);
-        Self { quorum, deadline, counts_healed: true, ballot: Ballot::new(quorum.nodes(), now) }
+        Self {
+            quorum,
+            token: lease.token,
+            next: lease.token,
+            deadline: Lease::deadline(now, lease.ttl, drift),
+            counts_healed: true,
+            ballot: Ballot::new(quorum.nodes(), now),
+        }
+    }
+
+    /// Raises the lease's token to `next`, on a quorum of nodes on which nobody came after it. Nodes
+    /// that forgot, and so are above the old token, can be healed with the new one.
+    #[must_use]
+    pub fn refresh(self, next: Fence) -> Self {
+        Self { next, ..self }
     }
 
     /// Counts only nodes that knew the lease all the time: for a holder that does not know its own
@@ -39,6 +54,31 @@ impl ExtendRound {
     #[must_use]
     pub fn unbroken(self) -> Self {
         Self { counts_healed: false, ..self }
+    }
+
+    /// The question.
+    pub fn request(&self, lease: &Lease) -> Request {
+        Request::Extend {
+            lock: lease.lock.clone(),
+            holder: lease.holder.clone(),
+            token: self.token,
+            next: self.next,
+            ttl: lease.ttl,
+        }
+    }
+
+    /// The lease's token, once a quorum has said yes.
+    pub fn next(&self) -> Fence {
+        self.next
+    }
+
+    /// The highest fence that stood in the way on a node, also of answers after the decision.
+    pub fn superseded(&self) -> Option<Fence> {
+        let fences = self.ballot.replies().filter_map(|reply| match reply {
+            Reply::Superseded { fence } => Some(*fence),
+            _ => None,
+        });
+        fences.max()
     }
 
     /// The votes so far.
@@ -86,13 +126,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Fence, Holder, LockName, NodeError, Ttl, WallMicros};
+    use crate::{Holder, LockName, NodeError, Ttl, WallMicros};
 
     fn round(nodes: usize) -> ExtendRound {
         let lease = Lease {
             lock: LockName::new("l").unwrap(),
             holder: Holder::new("h", 1).unwrap(),
             fence: Fence::new(7).unwrap(),
+            token: Fence::new(7).unwrap(),
             ttl: Ttl::new(Duration::from_secs(1)).unwrap(),
             deadline: Moment::from_millis(500),
             uncertain: false,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::rounds::{AcquireRound, AcquireSpec, AcquireStep, Ballot, Refusal};
-use leasehold_core::{Fence, Holder, Lease, LockName, Reply, Request, Ttl};
+use leasehold_core::{Fence, Holder, Lease, LockName, Request, Ttl};
 
 use super::{Cluster, Op};
 
@@ -51,7 +51,8 @@ impl Attempt {
             drift: cluster.drift,
             min_validity: self.min_validity,
         };
-        let round = AcquireRound::new(spec, cluster.quorum, self.proposal(cluster), cluster.now());
+        let proposal = cluster.propose(&self.lock, Fence::ZERO);
+        let round = AcquireRound::new(spec, cluster.quorum, proposal, cluster.now());
         let op = Op::new(cluster, round);
         let unfinished = Unfinished { cluster, attempt: self, holder, op: &op, is_over: false };
         let limit = cluster.limit.for_ttl(self.ttl);
@@ -64,31 +65,23 @@ impl Attempt {
                 AcquireStep::Acquired(lease) => {
                     unfinished.finish();
                     if op.with(|round| round.number()) > 1 {
-                        cluster.remember_fence(&self.lock, lease.fence);
+                        cluster.saw_fence(&self.lock, lease.fence);
                     }
                     return Ok(lease);
                 }
                 AcquireStep::GiveUp(refusal) => {
                     let (ballot, seen) = op.with(|round| (round.ballot().clone(), round.seen()));
-                    cluster.remember_fence(&self.lock, seen);
+                    cluster.saw_fence(&self.lock, seen);
                     return Err(Refused { refusal, ballot });
                 }
             }
         }
     }
-
-    /// Above the floor of every node that will be asked, because a node counts an absent fence as
-    /// its floor; above what was seen; and near the nodes' clocks.
-    fn proposal(&self, cluster: &Cluster) -> Fence {
-        let (clock, floor) = cluster.clock_and_floor();
-        Fence::proposal(clock, floor.max(cluster.fence_ahead(&self.lock)))
-    }
 }
 
 impl Refused {
     fn is_worth_a_look(&self) -> bool {
-        self.refusal == Refusal::NoQuorum
-            && self.ballot.replies().any(|reply| matches!(reply, Reply::Stranger { .. }))
+        self.refusal.is_worth_a_look(&self.ballot)
     }
 }
 

@@ -22,9 +22,6 @@ pub(crate) struct CaretakerSettings {
     pub(crate) forget_every: Duration,
 }
 
-/// A node that does not vote is asked more often, so that it is back soon.
-const PROBE_EVERY_WHILE_DOWN: Duration = Duration::from_millis(250);
-
 /// A probe may take longer than a vote: it decides nothing that somebody waits for.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
@@ -64,7 +61,8 @@ async fn care(cluster: Weak<Cluster>, member: Arc<Member>, settings: CaretakerSe
                 forget_idle(&cluster, &member, settings.fence_retention).await;
                 forget_at = tokio::time::Instant::now() + settings.forget_every;
             }
-            pause(&cluster, &member, settings.probe_every)
+            let notes = member.notes();
+            notes.admission.standing().look_again_in(cluster.now(), settings.probe_every)
         };
         tokio::select! {
             biased;
@@ -72,16 +70,6 @@ async fn care(cluster: Weak<Cluster>, member: Arc<Member>, settings: CaretakerSe
             () = member.examine.notified() => {}
             _ = generation.changed() => {}
         }
-    }
-}
-
-fn pause(cluster: &Cluster, member: &Member, probe_every: Duration) -> Duration {
-    match member.notes().admission.standing() {
-        Standing::Voting(_) | Standing::Refused { .. } | Standing::Foreign { .. } => probe_every,
-        Standing::Waiting { until, .. } => {
-            (until.since(cluster.now()) + Duration::from_millis(1)).min(probe_every)
-        }
-        Standing::Unknown | Standing::Down(_) => PROBE_EVERY_WHILE_DOWN.min(probe_every),
     }
 }
 

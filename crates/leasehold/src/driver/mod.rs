@@ -6,15 +6,14 @@ mod caretaker;
 mod member;
 mod op;
 
-use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::rounds::ExtendRound;
 use leasehold_core::{
-    AdmissionPolicy, Answer, Drift, Fence, Holder, Lease, LockName, Moment, NodeError, Pass,
-    Quorum, Request, Standing, Ttl, WallMicros,
+    AdmissionPolicy, Answer, Drift, Fence, Holder, Lease, LockName, Moment, NodeError, Outlook,
+    Pass, Proposals, Quorum, Request, Standing, Ttl,
 };
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
@@ -71,7 +70,7 @@ pub(crate) struct Cluster {
     progress: watch::Sender<u64>,
     /// A node of our list that belongs to another cluster.
     foreign: Mutex<Option<NodeId>>,
-    fences_ahead: Mutex<HashMap<LockName, Fence>>,
+    proposals: Mutex<Proposals>,
     closing: CancellationToken,
 }
 
@@ -102,7 +101,7 @@ impl Cluster {
             resumed: Notify::new(),
             progress,
             foreign: Mutex::default(),
-            fences_ahead: Mutex::default(),
+            proposals: Mutex::default(),
             closing: CancellationToken::new(),
         });
         for member in &cluster.members {
@@ -222,61 +221,28 @@ impl Cluster {
         round: ExtendRound,
         limit: Duration,
     ) -> Arc<Op<ExtendRound>> {
+        let request = round.request(lease);
         let op = Op::new(self, round);
-        let request = Request::Extend {
-            lock: lease.lock.clone(),
-            holder: lease.holder.clone(),
-            token: lease.fence,
-            ttl: lease.ttl,
-        };
         self.ask_all(&op, 0, request, limit);
         op
     }
 
-    /// What the nodes' wall clocks show in the middle, and the highest floor of those that vote.
-    ///
-    /// Proposals follow the nodes' clocks rather than our own: the floor of a node that lost its
-    /// memory is its clock, so a holder with a clock of its own could leave fences above it that
-    /// nobody remembers. Our clock only stands in while no node is known.
-    fn clock_and_floor(&self) -> (WallMicros, Fence) {
-        let mut floor = Fence::ZERO;
-        let mut offsets = Vec::with_capacity(self.members.len());
-        for member in &self.members {
-            let notes = member.notes();
-            if let Some(pass) = notes.admission.standing().pass() {
-                floor = floor.max(pass.floor);
-                offsets.extend(notes.admission.clock_offset_micros());
-            }
-        }
-        offsets.sort_unstable();
-        let clock = match offsets.get(offsets.len().saturating_sub(1) / 2) {
-            Some(offset) => {
-                let ours = (self.now().as_nanos() / 1000) as i64;
-                WallMicros(u64::try_from(ours.saturating_add(*offset)).unwrap_or(0))
-            }
-            None => self.clock.wall(),
-        };
-        (clock, floor)
+    fn outlook(&self) -> Outlook {
+        let mut outlook = Outlook::default();
+        self.members.iter().for_each(|member| outlook.add(&member.notes().admission));
+        outlook
     }
 
-    /// The highest fence of `lock` that was seen to be ahead of the clock.
-    fn fence_ahead(&self, lock: &LockName) -> Fence {
-        let ahead = self.fences_ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        ahead.get(lock).copied().unwrap_or(Fence::ZERO)
+    /// A number for an acquire or a refresh of `lock`, above `seen`.
+    pub(crate) fn propose(&self, lock: &LockName, seen: Fence) -> Fence {
+        let proposals = self.proposals.lock().unwrap_or_else(PoisonError::into_inner);
+        proposals.next(lock, seen, self.outlook(), self.now(), self.clock.wall())
     }
 
-    /// Remembers a fence that the clock would not have reached, to save the next acquire a round.
-    fn remember_fence(&self, lock: &LockName, fence: Fence) {
-        if fence < Fence::from_clock(self.clock_and_floor().0) {
-            return;
-        }
-        let mut ahead = self.fences_ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        // Forgetting costs a second round, nothing else.
-        if ahead.len() >= FENCES_AHEAD_MAX {
-            ahead.clear();
-        }
-        let known = ahead.entry(lock.clone()).or_default();
-        *known = fence.max(*known);
+    /// A node showed this fence of `lock`.
+    fn saw_fence(&self, lock: &LockName, fence: Fence) {
+        let mut proposals = self.proposals.lock().unwrap_or_else(PoisonError::into_inner);
+        proposals.saw(lock, fence, self.outlook(), self.now(), self.clock.wall());
     }
 
     /// The longest Ttl of the cluster, as far as it is known.
@@ -321,9 +287,6 @@ impl Cluster {
         }
     }
 }
-
-/// Names for which a fence ahead of our clock is remembered. Only wrong clocks make any.
-const FENCES_AHEAD_MAX: usize = 1024;
 
 impl std::fmt::Debug for Cluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -110,16 +110,17 @@ impl Session {
         let keys: usize = rest[0].parse().expect("a number of keys");
         let (keys, args) = rest[1..].split_at(keys);
         let (identity, request) = match (word, keys, args) {
-            ("acquire", [key, ..], [identity, holder, proposal, ttl, _]) => {
+            ("acquire", [key, ..], [identity, holder, ttl, _, proposal]) => {
                 let (lock, holder) = (lock(key), who(holder));
                 let request =
                     Request::Acquire { lock, holder, proposal: fence(proposal), ttl: millis(ttl) };
                 (Some(*identity), request)
             }
-            ("extend", [key, ..], [identity, holder, token, ttl, _]) => {
+            ("extend", [key, ..], [identity, holder, ttl, _, token, next @ ..]) => {
                 let (lock, holder) = (lock(key), who(holder));
+                let next = fence(next.first().unwrap_or(token));
                 let request =
-                    Request::Extend { lock, holder, token: fence(token), ttl: millis(ttl) };
+                    Request::Extend { lock, holder, token: fence(token), next, ttl: millis(ttl) };
                 (Some(*identity), request)
             }
             ("release", [key], [holder]) => {

@@ -139,7 +139,8 @@ pub(crate) fn acquire(name: &str, who: u128, proposal: u64) -> Request {
 }
 
 pub(crate) fn extend(name: &str, who: u128, token: u64) -> Request {
-    Request::Extend { lock: lock(name), holder: holder(who), token: fence(token), ttl: ttl() }
+    let (lock, holder, token) = (lock(name), holder(who), fence(token));
+    Request::Extend { lock, holder, token, next: token, ttl: ttl() }
 }
 
 pub(crate) fn release(name: &str, who: u128) -> Request {

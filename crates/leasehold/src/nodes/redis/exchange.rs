@@ -143,10 +143,12 @@ impl Exchange {
                 writer.script(&script::FORGET, &all, &[pass.0, &bound]);
             }
             (_, Request::Acquire { lock, holder, proposal, ttl }) => {
-                writer.own(&script::ACQUIRE, &key(lock), pass, holder, *proposal, *ttl);
+                writer.own(&script::ACQUIRE, &key(lock), pass, holder, &[*proposal], *ttl);
             }
-            (_, Request::Extend { lock, holder, token, ttl }) => {
-                writer.own(&script::EXTEND, &key(lock), pass, holder, *token, *ttl);
+            (_, Request::Extend { lock, holder, token, next, ttl }) => {
+                let fences = [*token, *next];
+                let fences = if token == next { &fences[..1] } else { &fences };
+                writer.own(&script::EXTEND, &key(lock), pass, holder, fences, *ttl);
             }
             (_, Request::Release { lock, holder }) => {
                 writer.script(&script::RELEASE, &[&key(lock)], &[holder.as_str()]);
@@ -213,13 +215,15 @@ impl Writer<'_> {
         key: &[u8],
         (record, floor): (&str, Fence),
         holder: &Holder,
-        fence: Fence,
+        fences: &[Fence],
         ttl: Ttl,
     ) {
         let keys = [key, IDENTITY.as_bytes(), FENCES.as_bytes()];
-        let (fence, ttl, floor) =
-            (fence.to_string(), ttl.as_millis().to_string(), floor.to_string());
-        self.script(script, &keys, &[record, holder.as_str(), &fence, &ttl, &floor]);
+        let (ttl, floor) = (ttl.as_millis().to_string(), floor.to_string());
+        let fences: Vec<_> = fences.iter().map(Fence::to_string).collect();
+        let mut args = vec![record, holder.as_str(), &ttl, &floor];
+        args.extend(fences.iter().map(String::as_str));
+        self.script(script, &keys, &args);
     }
 
     fn script(&mut self, script: &Script, keys: &[&[u8]], args: &[&str]) {

@@ -1,34 +1,35 @@
--- KEYS lock, identity, fences   ARGV identity, holder, token, ttl in ms, floor
+-- KEYS lock, identity, fences   ARGV identity, holder, ttl in ms, floor, token [, the next token]
 local found = redis.call('MGET', KEYS[1], KEYS[2])
 local owner = found[1]
 if found[2] ~= ARGV[1] then
   return {'STRANGER', found[2]}
 end
 
+local next = ARGV[6] or ARGV[5]
 local score = redis.call('ZSCORE', KEYS[3], KEYS[1])
-local fence = score or ARGV[5]
-if tonumber(fence) > tonumber(ARGV[3]) then
+local fence = score or ARGV[4]
+if tonumber(fence) > tonumber(next) then
   return {'SUPERSEDED', fence}
 end
 if owner and owner ~= ARGV[2] then
   return {'BUSY', owner, redis.call('PTTL', KEYS[1]), fence}
 end
-
--- MGET shows a key of another type as absent.
-if not owner and not redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[4], 'NX') then
-  return {'FOREIGN', redis.call('TYPE', KEYS[1]).ok, redis.call('PTTL', KEYS[1]), fence}
+if not owner then
+  if tonumber(fence) > tonumber(ARGV[5]) then
+    return {'SUPERSEDED', fence}
+  end
+  -- MGET shows a key of another type as absent.
+  if redis.call('EXISTS', KEYS[1]) == 1 then
+    return {'FOREIGN', redis.call('TYPE', KEYS[1]).ok, redis.call('PTTL', KEYS[1]), fence}
+  end
 end
-if not score or tonumber(score) < tonumber(ARGV[3]) then
-  local raised = redis.pcall('ZADD', KEYS[3], ARGV[3], KEYS[1])
+
+if not score or tonumber(score) < tonumber(next) then
+  local raised = redis.pcall('ZADD', KEYS[3], next, KEYS[1])
   if type(raised) == 'table' then
-    if not owner then
-      redis.call('DEL', KEYS[1])
-    end
     return raised
   end
 end
-if owner then
-  redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[4])
-end
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 local time = redis.call('TIME')
 return {owner and 'EXTENDED' or 'HEALED', time[1], time[2]}

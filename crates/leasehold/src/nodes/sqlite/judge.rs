@@ -53,18 +53,22 @@ impl Look {
                 }
                 (Reply::Granted, Some(Write::owned(now, holder.as_str(), ttl.get(), *proposal)))
             }
-            Request::Extend { holder, token, ttl, .. } => {
-                if fence > *token {
+            Request::Extend { holder, token, next, ttl, .. } => {
+                if fence > *next {
                     return (Reply::Superseded { fence }, None);
                 }
                 if let Some(busy) = self.busy(now, holder.as_str(), fence) {
                     return (busy, None);
                 }
+                // An owner wrote the fence itself; without one it may be another's, or the floor.
+                if fence > *token && self.owner.is_none() {
+                    return (Reply::Superseded { fence }, None);
+                }
                 let reply = match self.owner {
                     Some(_) => Reply::Extended { clock },
                     None => Reply::Healed { clock },
                 };
-                (reply, Some(Write::owned(now, holder.as_str(), ttl.get(), *token)))
+                (reply, Some(Write::owned(now, holder.as_str(), ttl.get(), *next)))
             }
             Request::Release { holder, .. } => match (self.owner, self.fence) {
                 (Some((owner, _)), Some(fence)) if owner == holder.as_str() => {
@@ -76,12 +80,10 @@ impl Look {
                 }
             },
             Request::ForceRelease { holder, fence: seen, .. } => {
-                if fence > *seen {
-                    return (Reply::Superseded { fence }, None);
-                }
-                let write = Some(Write { owner: None, fence: seen.next() });
+                let write = Some(Write { owner: None, fence: fence.max(*seen).next() });
                 match self.owner {
                     Some((owner, _)) if owner == holder.as_str() => (Reply::Released, write),
+                    _ if fence > *seen => (Reply::Superseded { fence }, None),
                     Some((owner, _)) => {
                         let owner = Some(Owner::from_value(owner.as_bytes()));
                         (Reply::NotHeld { owner }, None)

@@ -128,9 +128,9 @@ impl Table {
             Request::Acquire { lock, holder, proposal, ttl } => {
                 (ACQUIRE, lock, holder, proposal, ttl, Reply::Granted)
             }
-            Request::Extend { lock, holder, token, ttl } => {
+            Request::Extend { lock, holder, next, ttl, .. } => {
                 let clock = self.clock.wall();
-                (EXTEND, lock, holder, token, ttl, Reply::Extended { clock })
+                (EXTEND, lock, holder, next, ttl, Reply::Extended { clock })
             }
             Request::Release { lock, holder } => {
                 let row = params![lock.as_str(), holder.as_str(), nanos(now)];
