@@ -84,7 +84,7 @@ fn an_acquire_dropped_at_any_point_leaves_nothing_behind() {
 
 #[test]
 fn extends_and_releases_dropped_at_any_point_give_the_lock_back() {
-    for_seeds(120, |world| async move {
+    for_seeds(100, |world| async move {
         let backend = if world.chance(30) { Backend::Memory } else { Backend::Redis };
         let town = Town::new(&world, backend, 3);
         let (locks, court) = (town.open("quits").await, Court::of(&town));

@@ -145,16 +145,18 @@ struct Vote {
 
 fn votes(site: &Site, guard: &Guard) -> Vec<Vote> {
     let forgot = site.forgot();
-    let vote = |entry: &Received| {
+    let vote = |(index, entry): (usize, &Received)| {
         let Request::Acquire { holder, proposal, ttl, .. } = &entry.request else {
             return None;
         };
         let is_meant = holder == guard.holder() && *proposal == guard.fence();
         let is_granted = entry.reply == Reply::Granted;
-        let is_recent = |at: &Moment| *at <= entry.at && entry.at.since(*at) < Town::quarantine();
-        let is_too_early = is_granted && forgot.iter().any(is_recent);
+        let sits_out = |(before, at): &(usize, Moment)| {
+            *before <= index && entry.at.since(*at) < Town::quarantine()
+        };
+        let is_too_early = is_granted && forgot.iter().any(sits_out);
         let (heard, ttl) = (entry.at, ttl.get());
         is_meant.then_some(Vote { heard, ttl, is_granted, is_too_early })
     };
-    site.with_received(|received| received.iter().rev().filter_map(vote).collect())
+    site.with_received(|received| received.iter().enumerate().filter_map(vote).collect())
 }

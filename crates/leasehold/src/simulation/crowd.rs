@@ -13,7 +13,7 @@ use crate::clock::Clock as _;
 
 #[test]
 fn waiters_of_one_process_are_served_in_their_order() {
-    for_seeds(40, |world| async move {
+    for_seeds(30, |world| async move {
         let backend = if world.chance(50) { Backend::Memory } else { Backend::Redis };
         let town = Town::new(&world, backend, 3);
         let court = Court::of(&town);
@@ -108,5 +108,5 @@ pub(super) async fn crowd(world: Arc<World>) {
 
 #[test]
 fn in_a_crowd_no_two_hold_at_once_and_fences_go_up() {
-    for_seeds(60, crowd);
+    for_seeds(16, crowd);
 }

@@ -17,7 +17,7 @@ const TICK: Duration = Duration::from_millis(1);
 
 #[test]
 fn a_lease_is_kept_while_a_quorum_answers() {
-    for_seeds(50, |world| async move {
+    for_seeds(25, |world| async move {
         let backend = if world.chance(30) { Backend::Memory } else { Backend::Redis };
         let town = Town::new(&world, backend, 5);
         let court = Court::of(&town);
@@ -45,7 +45,7 @@ fn a_lease_is_kept_while_a_quorum_answers() {
 
 #[test]
 fn a_lease_that_cannot_be_kept_is_lost_at_its_deadline_and_never_later() {
-    for_seeds(80, |world| async move {
+    for_seeds(40, |world| async move {
         let backend = if world.chance(30) { Backend::Memory } else { Backend::Redis };
         let town = Town::new(&world, backend, 3);
         let court = Court::of(&town);

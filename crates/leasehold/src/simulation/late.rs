@@ -13,7 +13,7 @@ use crate::clock::Clock as _;
 
 #[test]
 fn late_answers_count_for_nothing_and_leave_nothing() {
-    for_seeds(120, |world| async move {
+    for_seeds(100, |world| async move {
         let backend = if world.chance(30) { Backend::Memory } else { Backend::Redis };
         let town = Town::new(&world, backend, 3 + 2 * world.below(2) as usize);
         let court = Court::of(&town);
@@ -47,7 +47,7 @@ fn late_answers_count_for_nothing_and_leave_nothing() {
 
 #[test]
 fn two_hung_nodes_of_five_delay_nobody() {
-    for_seeds(60, |world| async move {
+    for_seeds(40, |world| async move {
         let backend = if world.chance(30) { Backend::Memory } else { Backend::Redis };
         let town = Town::new(&world, backend, 5);
         let court = Court::of(&town);

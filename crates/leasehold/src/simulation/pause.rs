@@ -10,7 +10,7 @@ use crate::clock::Clock as _;
 
 #[test]
 fn a_pause_while_answers_are_under_way_never_yields_a_guard_past_its_deadline() {
-    for_seeds(120, |world| async move {
+    for_seeds(100, |world| async move {
         let backend = if world.chance(30) { Backend::Memory } else { Backend::Redis };
         let town = Town::new(&world, backend, 3);
         let court = Court::of(&town);
@@ -55,7 +55,7 @@ fn a_pause_while_answers_are_under_way_never_yields_a_guard_past_its_deadline() 
 
 #[test]
 fn a_lease_that_ran_out_during_a_pause_is_lost_at_once_and_for_ever() {
-    for_seeds(60, |world| async move {
+    for_seeds(40, |world| async move {
         let backend = if world.chance(30) { Backend::Memory } else { Backend::Redis };
         let town = Town::new(&world, backend, 3);
         let court = Court::of(&town);

@@ -46,7 +46,7 @@ async fn end(town: &Town, court: &Court) {
 
 #[test]
 fn broken_connections_send_nothing_twice_and_nothing_out_of_order() {
-    for_seeds(80, |world| async move {
+    for_seeds(50, |world| async move {
         let town = Town::new(&world, Backend::Redis, 3);
         let court = Court::of(&town);
         let mut clients = tokio::task::JoinSet::new();
@@ -81,7 +81,7 @@ fn broken_connections_send_nothing_twice_and_nothing_out_of_order() {
 
 #[test]
 fn a_server_that_lost_its_memory_is_not_counted() {
-    for_seeds(80, |world| async move {
+    for_seeds(40, |world| async move {
         let backend = if world.chance(30) { Backend::Memory } else { Backend::Redis };
         let town = Town::new(&world, backend, 3);
         let court = Court::of(&town);

@@ -9,7 +9,7 @@ use crate::chance::seeded;
 
 /// No scenario takes so long in its own time; one that does waits for something that never comes.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// Lines of history that a failure shows.
+/// Lines of history that a failure shows, up to the first violation.
 const SHOWN: usize = 120;
 
 /// Runs `scenario` with `usual` seeds, or with those that the environment asks for.
@@ -28,7 +28,9 @@ where
             continue;
         }
         let test = std::thread::current().name().unwrap_or_default().to_owned();
-        for line in &history[history.len().saturating_sub(SHOWN)..] {
+        let end = history.iter().position(|line| line.contains("VIOLATION"));
+        let end = end.map_or(history.len(), |at| at + 1);
+        for line in &history[end.saturating_sub(SHOWN)..end] {
             eprintln!("{line}");
         }
         panic!(

@@ -98,8 +98,8 @@ pub(super) struct Site {
 struct Log {
     received: Vec<Received>,
     wires: Vec<Arc<Wire>>,
-    /// When it lost its memory.
-    forgot: Vec<Moment>,
+    /// When it lost its memory, and how much it had carried out by then.
+    forgot: Vec<(usize, Moment)>,
 }
 
 impl Sky {
@@ -203,7 +203,7 @@ impl Site {
             }
         }
         if !keeps_memory {
-            self.log().forgot.push(self.world.now());
+            self.note_loss();
         }
         self.cut(false);
         self.world.note(format_args!("{} restarted, with memory: {keeps_memory}", self.name));
@@ -212,9 +212,15 @@ impl Site {
     fn forget(&self) {
         if let Kind::Memory(node) = &self.kind {
             node.forget();
-            self.log().forgot.push(self.world.now());
+            self.note_loss();
             self.world.note(format_args!("{} forgot everything", self.name));
         }
+    }
+
+    fn note_loss(&self) {
+        let mut log = self.log();
+        let lost = (log.received.len(), self.world.now());
+        log.forgot.push(lost);
     }
 
     /// SCRIPT FLUSH.
@@ -243,7 +249,7 @@ impl Site {
         look(&self.log().received)
     }
 
-    pub(super) fn forgot(&self) -> Vec<Moment> {
+    pub(super) fn forgot(&self) -> Vec<(usize, Moment)> {
         self.log().forgot.clone()
     }
 
