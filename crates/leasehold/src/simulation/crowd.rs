@@ -77,14 +77,15 @@ pub(super) async fn crowd(world: Arc<World>) {
     }
     while !tasks.is_empty() {
         let site = &town.sites[world.below(5) as usize];
-        match world.below(8) {
+        match world.below(9) {
             0 => site.cut(world.chance(50)),
             1 => site.restart(world.chance(50)),
             2 => site.change(|sky| sky.stalls_up = true),
             3 => site.change(|sky| sky.stalls_down = true),
             4 => site.change(|sky| sky.dialing = Dialing::Refuses),
             5 => site.change(|sky| sky.breaks = 3),
-            6 if world.chance(20) => world.skip(world.millis(0, 2500)),
+            6 => site.save(),
+            7 if world.chance(20) => world.skip(world.millis(0, 2500)),
             _ => {}
         }
         // Two nodes may be away at a time; then the others come back.

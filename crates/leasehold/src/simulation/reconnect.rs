@@ -92,9 +92,10 @@ fn a_server_that_lost_its_memory_is_not_counted() {
         }
         while !clients.is_empty() {
             let site = &town.sites[world.below(3) as usize];
-            match world.below(4) {
+            match world.below(6) {
                 0 => site.restart(false),
-                1 => site.restart(true),
+                1 | 2 => site.restart(true),
+                3 | 4 => site.save(),
                 _ => site.change(|sky| {
                     let (accepts, other) = (Dialing::Accepts, [Dialing::Refuses, Dialing::Hangs]);
                     let other = other[world.below(2) as usize];

@@ -73,6 +73,8 @@ pub(super) struct Wire {
 pub(super) struct Redis {
     pub(super) flavor: Flavor,
     pub(super) table: LockTable,
+    /// What is on its disk, if it is not durable.
+    pub(super) saved: LockTable,
     pub(super) life: u64,
     pub(super) scripts: BTreeMap<String, &'static str>,
 }
@@ -191,17 +193,30 @@ impl Site {
         }
     }
 
-    /// The server ends and starts again, with or without its memory.
-    pub(super) fn restart(&self, keeps_memory: bool) {
+    /// What it remembers now goes to its disk.
+    pub(super) fn save(&self) {
+        if let Kind::Redis(_) = &self.kind {
+            let mut redis = self.redis();
+            redis.saved = redis.table.clone();
+        }
+    }
+
+    /// The server ends and starts again, with what is on its disk or with nothing. A durable one has
+    /// everything there, any other what it last saved.
+    pub(super) fn restart(&self, has_disk: bool) {
         let Kind::Redis(_) = &self.kind else { return self.forget() };
-        {
+        let keeps_memory = {
             let mut redis = self.redis();
             redis.life += 1;
             redis.scripts.clear();
-            if !keeps_memory {
-                redis.table = LockTable::new();
+            let is_durable = redis.flavor.durable;
+            match (has_disk, is_durable) {
+                (true, true) => {}
+                (true, false) => redis.table = redis.saved.clone(),
+                (false, _) => redis.table = LockTable::new(),
             }
-        }
+            has_disk && is_durable
+        };
         if !keeps_memory {
             self.note_loss();
         }

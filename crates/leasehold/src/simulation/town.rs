@@ -53,6 +53,7 @@ impl Town {
                     Kind::Redis(Mutex::new(Redis {
                         flavor: Flavor { version, knows_hello, durable: world.chance(50) },
                         table: LockTable::new(),
+                        saved: LockTable::new(),
                         life: 0,
                         scripts: Default::default(),
                     }))
