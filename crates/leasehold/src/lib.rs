@@ -43,6 +43,8 @@ mod chance;
 pub mod clock;
 mod driver;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod guard;
 mod lock;
 mod locks;

@@ -10,6 +10,8 @@
 
 mod answer;
 mod exchange;
+#[cfg(test)]
+mod fuzz;
 mod handshake;
 mod info;
 mod link;
