@@ -80,6 +80,13 @@ pub enum Fault {
         /// After this time.
         time: Time,
     },
+    /// A server throws a lock away for want of memory.
+    Evict {
+        /// Which.
+        node: usize,
+        /// Which lock.
+        lock: usize,
+    },
     /// A server's wall clock is set.
     Jump {
         /// Which.
@@ -102,6 +109,9 @@ impl Fault {
         if scenario.breaks(Assumption::Jumps) && bits.is_multiple_of(4) {
             let by = chance.around(3_600_000) * MILLIS as i64;
             return Self::Jump { node, by };
+        }
+        if scenario.breaks(Assumption::Eviction) && bits.is_multiple_of(4) {
+            return Self::Evict { node, lock: chance.index(scenario.locks) };
         }
         // A lost memory and a jump together are more than the floor promises to survive, and a
         // single node that forgets has nobody to ask.
@@ -165,6 +175,9 @@ impl fmt::Display for Fault {
                 write!(f, "process {client} stands still for {:?}", shown(time))
             }
             Self::Crash { client, .. } => write!(f, "process {client} is killed"),
+            Self::Evict { node, lock } => {
+                write!(f, "node {node} throws lock {lock} away for want of memory")
+            }
             Self::Jump { node, by } => {
                 let seconds = *by as f64 / SECOND as f64;
                 write!(f, "the clock of node {node} jumps by {seconds:+.1} s")

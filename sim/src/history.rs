@@ -33,6 +33,10 @@ pub enum Happening {
     Extended {
         /// Whose.
         who: Holder,
+        /// When the question was sent.
+        started: Time,
+        /// Whether its token was raised.
+        refreshed: bool,
         /// Until when the holder believes to hold now, in true time.
         until: Time,
     },
@@ -125,8 +129,9 @@ impl fmt::Display for Happening {
                 short(who),
                 Shown(*until)
             ),
-            Self::Extended { who, until } => {
-                write!(f, "{} extended, good until {}", short(who), Shown(*until))
+            Self::Extended { who, until, refreshed, .. } => {
+                let what = if *refreshed { "refreshed" } else { "extended" };
+                write!(f, "{} {what}, good until {}", short(who), Shown(*until))
             }
             Self::Lost { who } => write!(f, "{} is told that it LOST", short(who)),
             Self::Done { who } => write!(f, "{} is done and gives back", short(who)),

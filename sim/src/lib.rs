@@ -10,4 +10,5 @@ pub mod invariants;
 pub mod network;
 pub mod scenario;
 pub mod server;
+pub mod timeline;
 pub mod world;

@@ -1,13 +1,16 @@
 //! Runs seeds and tells what broke.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
 use leasehold_sim::history::Shown;
 use leasehold_sim::scenario::{Assumption, Scenario, Wishes};
+use leasehold_sim::timeline::relevant;
 use leasehold_sim::world::{Figures, Outcome, World};
 
 /// Simulate Leasehold's protocol under faults, one world per seed
@@ -36,6 +39,9 @@ struct Args {
     threads: Option<usize>,
 }
 
+/// After this many broken worlds the others are only counted.
+const TOLD_MAX: u64 = 5;
+
 impl Args {
     fn wishes(&self) -> Wishes {
         Wishes { nodes: self.nodes, holders: self.holders, broken: self.broken }
@@ -43,6 +49,19 @@ impl Args {
 
     fn run(&self, seed: u64, tells: bool) -> Outcome {
         World::new(Scenario::new(seed, self.wishes()), tells).run()
+    }
+
+    /// The command that runs this seed again, in this very world.
+    fn replay_command(&self, seed: u64) -> String {
+        let mut command = format!("cargo run --release -p leasehold-sim -- --replay {seed}");
+        let wishes = [("nodes", self.nodes), ("holders", self.holders)];
+        for (name, wish) in wishes.iter().filter_map(|(name, wish)| Some((name, (*wish)?))) {
+            command += &format!(" --{name} {wish}");
+        }
+        if let Some(broken) = self.broken {
+            command += &format!(" --break {}", format!("{broken:?}").to_lowercase());
+        }
+        command
     }
 }
 
@@ -60,19 +79,16 @@ fn replay(args: &Args, seed: u64) -> ExitCode {
     for (at, happening) in &outcome.timeline {
         println!("{} {happening}", Shown(*at));
     }
-    match outcome.violation {
-        None => ExitCode::SUCCESS,
-        Some((at, violation)) => {
-            println!("{} {} BROKEN: {}", Shown(at), violation.promise, violation.story);
-            ExitCode::FAILURE
-        }
+    for (at, violation) in &outcome.violations {
+        println!("{} {} BROKEN: {}", Shown(*at), violation.promise, violation.story);
     }
+    if outcome.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn run_all(args: &Args) -> ExitCode {
-    let start = Instant::now();
+    let (start, bar) = (Instant::now(), progress_bar(args.seeds));
     let next = AtomicU64::new(args.first);
-    let sum = Mutex::new((Figures::default(), Vec::new()));
+    let sum = Mutex::new((Figures::default(), 0, BTreeMap::<_, u64>::new()));
     let threads =
         args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     std::thread::scope(|scope| {
@@ -85,35 +101,48 @@ fn run_all(args: &Args) -> ExitCode {
                     }
                     let outcome = args.run(seed, false);
                     let mut sum = sum.lock().expect("no thread panicked");
-                    sum.0.events += outcome.figures.events;
-                    sum.0.acquired += outcome.figures.acquired;
-                    sum.0.extended += outcome.figures.extended;
-                    sum.0.lost += outcome.figures.lost;
-                    sum.0.faults += outcome.figures.faults;
-                    if let Some((at, violation)) = outcome.violation {
-                        eprintln!(
-                            "seed {seed}: {} BROKEN at {}: {}",
-                            violation.promise,
-                            Shown(at),
-                            violation.story
-                        );
-                        sum.1.push(seed);
+                    sum.0 += outcome.figures;
+                    bar.inc(1);
+                    for (_, violation) in &outcome.violations {
+                        *sum.2.entry(violation.promise).or_default() += 1;
+                    }
+                    if !outcome.violations.is_empty() {
+                        sum.1 += 1;
+                        if sum.1 <= TOLD_MAX {
+                            bar.suspend(|| tell(args, seed, &outcome));
+                        }
                     }
                 }
             });
         }
     });
-    let (figures, broken) = sum.into_inner().expect("no thread panicked");
-    println!(
-        "{} seeds in {:.1?}: {} events, {} faults, {} acquired, {} extended, {} lost; {} violated",
-        args.seeds,
-        start.elapsed(),
-        figures.events,
-        figures.faults,
-        figures.acquired,
-        figures.extended,
-        figures.lost,
-        broken.len()
-    );
-    if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    bar.finish_and_clear();
+    let (figures, broken, promises) = sum.into_inner().expect("no thread panicked");
+    let promises: Vec<_> = promises.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    let promises = if broken == 0 { String::new() } else { format!(": {}", promises.join(", ")) };
+    let elapsed = start.elapsed();
+    println!("{} seeds in {elapsed:.1?}: {figures}; {broken} violated{promises}", args.seeds);
+    if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Shown on a terminal only.
+fn progress_bar(seeds: u64) -> ProgressBar {
+    let style = "{bar:30} {pos}/{len} seeds, {per_sec}, {eta} left";
+    let style = ProgressStyle::with_template(style).expect("a good template");
+    ProgressBar::new(seeds).with_style(style)
+}
+
+fn tell(args: &Args, seed: u64, outcome: &Outcome) {
+    println!("seed {seed}");
+    // Ends where the first promise broke, so that the story is the last line.
+    let end = outcome.violations[0].0;
+    let mut timeline = args.run(seed, true).timeline;
+    timeline.retain(|(at, _)| *at <= end);
+    for line in relevant(&timeline) {
+        println!("  {line}");
+    }
+    for (at, violation) in &outcome.violations {
+        println!("  {} {} BROKEN: {}", Shown(*at), violation.promise, violation.story);
+    }
+    println!("  all of it: {}", args.replay_command(seed));
 }

@@ -19,6 +19,8 @@ pub enum Assumption {
     Quarantine,
     /// All clients have the same member list, or are found out
     Fingerprint,
+    /// Nodes do not throw keys away for want of memory
+    Eviction,
 }
 
 /// One world.

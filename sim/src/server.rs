@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use leasehold_core::{Facts, LockTable, Moment, Reply, Request, Role, ServerFacts, WallMicros};
+use leasehold_core::{
+    Facts, LockName, LockTable, Moment, Reply, Request, Role, ServerFacts, WallMicros,
+};
 
 use crate::clock::{Clock, MICROS, SECOND, Time};
 
@@ -121,6 +123,15 @@ impl Server {
                 self.table =
                     self.on_disk.back().map(|(_, table)| table.clone()).unwrap_or_default();
             }
+        }
+    }
+
+    /// The lock's key goes for want of memory. Fences and record have no TTL, and stay.
+    pub fn evict(&mut self, now: Time, lock: &LockName) {
+        let moment = self.moment(now);
+        if let Some(holder) = self.table.owner(moment, lock).cloned() {
+            let release = Request::Release { lock: lock.clone(), holder };
+            self.table.apply(moment, self.wall(now), None, &release);
         }
     }
 

@@ -72,16 +72,20 @@ impl ClockWatch {
         if fresh.high < known.low.saturating_sub(slack) {
             return Some(ClockJump { micros: fresh.high.saturating_sub(known.low) });
         }
-        // What both readings allow is sharper than either. The fixed part of the allowance is
-        // granted once per comparison and must not add up, so only the share of time widens.
+        // What both readings allow is sharper than either. The fixed part of the allowance must not
+        // add up, so only the share of time widens, and a reading that agrees by the fixed part alone
+        // does not become what later ones are judged by: a clock that gains a little with each
+        // reading would never be found out.
         let share = Drift { fixed: Duration::ZERO, ..self.drift };
         let widen = whole_micros(share.allowance(sample.received.since(known.at)));
         let widen = widen.saturating_add(1);
-        let low = fresh.low.max(known.low.saturating_sub(widen));
-        let high = fresh.high.min(known.high.saturating_add(widen));
-        if low <= high {
-            self.bounds = Some(Bounds { low, high, at: fresh.at });
-        }
+        let known = Bounds {
+            low: known.low.saturating_sub(widen),
+            high: known.high.saturating_add(widen),
+            at: fresh.at,
+        };
+        let (low, high) = (fresh.low.max(known.low), fresh.high.min(known.high));
+        self.bounds = Some(if low <= high { Bounds { low, high, ..fresh } } else { known });
         None
     }
 
@@ -149,6 +153,33 @@ mod tests {
             let drifted = (i as i64) * 9; // 9 ms a second: 0.9 %
             assert_eq!(watch.observe(sample(10_000 + i * 1000, 1, drifted)), None, "{i}");
         }
+    }
+
+    /// After how many milliseconds a clock is noticed that gains `ppm` millionths, if it is read
+    /// `every_ms`.
+    fn noticed_after(ppm: i64, every_ms: u64) -> Option<u64> {
+        let mut watch = ClockWatch::new(Drift::DEFAULT);
+        (0..1_000_000).step_by(every_ms as usize).find(|ms| {
+            let mut reading = sample(10_000_000 + ms, 1, 0);
+            reading.clock.0 = reading.clock.0.saturating_add_signed(*ms as i64 * ppm / 1000);
+            watch.observe(reading).is_some()
+        })
+    }
+
+    #[test]
+    fn a_clock_that_runs_at_another_speed_is_noticed_within_seconds_however_often_it_is_read() {
+        for (ppm, within) in [(12_000, 5_000), (15_000, 2_000), (83_333, 1_000), (500_000, 1_000)] {
+            for (ppm, every_ms) in [(ppm, 1000), (-ppm, 1000), (ppm, 5), (-ppm, 5)] {
+                let noticed = noticed_after(ppm, every_ms);
+                assert!(noticed.is_some_and(|ms| ms <= within), "{ppm}, {every_ms}: {noticed:?}");
+            }
+        }
+        assert_eq!((noticed_after(9_900, 1000), noticed_after(-9_900, 5)), (None, None));
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_is_noticed_at_the_next_reading() {
+        assert_eq!(noticed_after(-1_000_000, 1000), Some(1000));
     }
 
     #[test]

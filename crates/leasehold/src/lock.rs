@@ -185,6 +185,8 @@ impl LockRequest {
             if let Some(watcher) = &self.watcher {
                 (watcher.0)(&error);
             }
+            // Nodes that are known by now may not allow what was asked for.
+            self.attempt()?;
             let left = left();
             let pause = backoff.after_refusal(chance::jitter(), expires_in);
             let Some(pause) = pause.filter(|_| !left.is_zero()) else {

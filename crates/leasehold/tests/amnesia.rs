@@ -214,6 +214,60 @@ async fn a_clock_that_jumps_back_loses_its_vote() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_stands_still_takes_the_vote() {
+    let servers = RedisServer::redis().with_clock_shim().start_many(3);
+    let cluster = Cluster { servers, proxies: Vec::new() };
+    let locks = client(&cluster).open().await.unwrap();
+    votes(&locks, 3).await;
+    let held = locks.lock("l").ttl(MAX_TTL).acquire().await.unwrap();
+    let still = Instant::now();
+    let stands_still = || cluster.servers[1].set_clock_offset(-still.elapsed().as_secs_f64());
+    within(secs(5), "it is noticed", || {
+        stands_still();
+        is_quarantined(&locks.nodes()[1])
+    })
+    .await;
+    let NodeState::Quarantined { why, .. } = &locks.nodes()[1].state else { unreachable!() };
+    assert!(why.contains("its clock jumped back"), "{why}");
+    // As long as that lasts it is noticed again and again, so it stays out.
+    let until = Instant::now() + QUARANTINE + secs(1);
+    while Instant::now() < until {
+        stands_still();
+        assert!(is_quarantined(&locks.nodes()[1]));
+        tokio::time::sleep(ms(2)).await;
+    }
+    held.ensure_valid(Duration::ZERO).expect("two of three keep it");
+    votes(&locks, 3).await;
+}
+
+/// Nobody looks at a node's clock more often than once a second. Until then the lease of one whose
+/// nodes jumped ahead is gone, and nobody knows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn before_a_jump_is_noticed_two_may_hold_and_the_fence_tells_them_apart() {
+    let servers = RedisServer::redis().with_clock_shim().start_many(3);
+    let cluster = Cluster { servers, proxies: Vec::new() };
+    let ours = client(&cluster).open().await.unwrap();
+    let theirs = client(&cluster).open().await.unwrap();
+    for attempt in 0..10 {
+        votes(&ours, 3).await;
+        votes(&theirs, 3).await;
+        let name = format!("l{attempt}");
+        let held = ours.lock(&name).ttl(MAX_TTL).manual().acquire().await.unwrap();
+        cluster.servers[..2].iter().for_each(|server| server.jump_clock(3600.0));
+        // Now and then somebody happens to look just in time.
+        let Ok(Some(second)) = theirs.lock(&name).ttl(MAX_TTL).try_acquire().await else {
+            continue;
+        };
+        held.ensure_valid(Duration::ZERO).expect("two holders");
+        assert!(second.fence() > held.fence(), "storage can tell them apart");
+        let refused = held.extend().await.unwrap_err().to_string();
+        assert!(refused.contains("superseded"), "and the first one cannot go on: {refused}");
+        return;
+    }
+    panic!("ten times in a row the jump was noticed within milliseconds");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_word_a_fresh_cluster_waits_and_names_the_way_out() {
     let cluster = Cluster::of(3);
     let settings = leasehold::Locks::builder().url(cluster.url()).timeout(PATIENCE);

@@ -288,6 +288,19 @@ async fn a_caller_that_blocks_its_runtime_does_not_starve_its_lease() {
 }
 
 #[tokio::test]
+async fn a_guard_that_is_forgotten_is_kept_until_max_hold() {
+    let locks = Locks::open("memory:").await.unwrap();
+    let ttl = Duration::from_millis(300);
+    std::mem::forget(locks.lock("for ever").ttl(ttl).acquire().await.unwrap());
+    let limit = 3 * ttl;
+    std::mem::forget(locks.lock("limited").ttl(ttl).max_hold(limit).acquire().await.unwrap());
+    let wait = Duration::from_secs(10);
+    let next = locks.lock("limited").ttl(ttl).wait(wait).acquire().await;
+    assert!(next.is_ok(), "free a Ttl after max_hold: {next:?}");
+    assert!(locks.lock("for ever").ttl(ttl).try_acquire().await.unwrap().is_none());
+}
+
+#[tokio::test]
 async fn background_work_may_also_run_on_the_callers_runtime() {
     let locks = Locks::builder()
         .url("memory:")

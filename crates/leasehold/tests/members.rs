@@ -187,6 +187,22 @@ async fn clients_must_agree_on_max_ttl() {
     assert!(error.contains("max_ttl 400ms, you are configured for 800ms"), "{error}");
 }
 
+/// A lease above max_ttl would outlive the quarantine of a node that forgot it.
+#[tokio::test]
+async fn a_ttl_above_max_ttl_is_refused_also_if_no_node_was_known_when_it_was_asked_for() {
+    let nodes = nodes(&["a", "b", "c"]);
+    let _first = client(&nodes).open().await.unwrap();
+    let all = nodes.iter().map(|node| node.clone() as Arc<dyn Node>).collect();
+    let skew = Duration::from_millis(20);
+    let adopting = Locks::builder().nodes(all).max_clock_skew(skew).open().await.unwrap();
+    assert_eq!(adopting.max_ttl(), None, "all nodes sit out their quarantine");
+    let early = adopting.lock("l").ttl(10 * TTL).wait_forever().acquire();
+    let early = tokio::time::timeout(20 * TTL, early).await.expect("nobody waits for that");
+    let error = early.expect_err("longer than the cluster allows").to_string();
+    assert!(error.contains("max_ttl, 400ms"), "{error}");
+    assert!(adopting.lock("l").ttl(TTL).try_acquire().await.unwrap().is_some());
+}
+
 #[tokio::test]
 async fn lists_that_make_no_sense_are_refused_at_once() {
     let twice = nodes(&["a", "b", "a"]);

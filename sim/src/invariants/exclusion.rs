@@ -45,7 +45,7 @@ impl Invariant for Exclusion {
                 self.check(now, lock, who)?;
                 self.believers.entry(lock.clone()).or_default().push((who.clone(), *until));
             }
-            Happening::Extended { who, until } => {
+            Happening::Extended { who, until, .. } => {
                 let mut of = None;
                 for (lock, believers) in &mut self.believers {
                     if let Some(believer) = believers.iter_mut().find(|(holder, _)| holder == who) {

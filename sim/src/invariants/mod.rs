@@ -8,6 +8,7 @@ mod noticed;
 mod own_release;
 mod quorum_grants;
 mod served;
+mod superseded;
 
 use crate::history::Invariant;
 
@@ -16,6 +17,7 @@ pub fn all(quorum: usize, holders: usize) -> Vec<Box<dyn Invariant>> {
     vec![
         Box::new(exclusion::Exclusion::default()),
         Box::new(fences::Fences::default()),
+        Box::new(superseded::Superseded::default()),
         Box::new(own_release::OwnRelease),
         Box::new(noticed::Noticed::default()),
         Box::new(quorum_grants::QuorumGrants::new(quorum)),

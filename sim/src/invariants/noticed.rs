@@ -49,7 +49,7 @@ impl Invariant for Noticed {
                 }
                 self.holders.insert(who.clone(), (lock.clone(), *until));
             }
-            Happening::Extended { who, until } => {
+            Happening::Extended { who, until, .. } => {
                 if let Some((_, good)) = self.holders.get_mut(who) {
                     *good = *until;
                 }

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Admission, AdmissionPolicy, ClockSample, Moment, NodeError, Pass, Standing};
+use leasehold_core::{
+    Admission, AdmissionPolicy, ClockSample, Moment, NodeError, Pass, Request, Standing,
+};
 use tokio::sync::{Notify, watch};
 use tracing::warn;
 
@@ -63,6 +65,21 @@ impl Member {
             standing => Err(standing
                 .objection(now)
                 .unwrap_or(NodeError::NotVoting { reason: "not voting".into() })),
+        }
+    }
+
+    /// The pass to show with `request`. A lease above max_ttl would outlive the quarantine of a node
+    /// that forgot it; whoever asked may not have known max_ttl then.
+    pub(crate) fn pass_for(&self, now: Moment, request: &Request) -> Result<Pass, NodeError> {
+        let pass = self.pass(now)?;
+        match request {
+            Request::Acquire { ttl, .. } | Request::Extend { ttl, .. }
+                if ttl.get() > pass.max_ttl =>
+            {
+                let reason = format!("ttl {ttl:?} is above its max_ttl, {:?}", pass.max_ttl);
+                Err(NodeError::Rejected { reason })
+            }
+            _ => Ok(pass),
         }
     }
 

@@ -136,7 +136,8 @@ impl Cluster {
         };
         for (index, member) in self.members.iter().enumerate() {
             let pass = if request.needs_identity() {
-                match member.pass(self.now()).and_then(|pass| veto.clone().map_or(Ok(pass), Err)) {
+                let pass = member.pass_for(self.now(), &request);
+                match pass.and_then(|pass| veto.clone().map_or(Ok(pass), Err)) {
                     Ok(pass) => Some(pass),
                     Err(objection) => {
                         op.answer(index, round, Err(objection));

@@ -1,0 +1,390 @@
+//! What the holders of a process do: ask, hold, extend, give back, wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::rounds::{
+    AcquireRound, AcquireSpec, AcquireStep, ExtendStep, Refusal, ReleaseRound, ReleaseStep,
+};
+use leasehold_core::{
+    Backoff, Fence, Holder, Keeper, KeeperStep, Lease, NodeError, Request, RetryPolicy, Standing,
+};
+
+use super::{Act, Client, Doing, LAST_WORK, Pending, Purpose, Timer};
+use crate::clock::Time;
+use crate::history::Happening;
+
+impl Client {
+    pub(super) fn think(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
+        if self.is_last_round && self.holders[holder].retired {
+            self.holders[holder].doing = Doing::Retired;
+            return;
+        }
+        self.holders[holder].doing = Doing::Thinking;
+        let pause = self.chance.duration(Duration::ZERO..self.habits.think);
+        self.wake_holder(time, holder, pause, acts);
+    }
+
+    fn wake_holder(&mut self, time: Time, holder: usize, after: Duration, acts: &mut Vec<Act>) {
+        self.counter += 1;
+        let ticket = self.counter;
+        self.holders[holder].ticket = ticket;
+        let at = self.now(time).plus(after);
+        acts.push(Act::Wake { at, timer: Timer::Holder { holder, ticket } });
+    }
+
+    pub(super) fn go_on(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
+        match &self.holders[holder].doing {
+            Doing::Thinking => {
+                let lock = self.holders[holder].lock.clone();
+                let queue = self.queues.entry(lock).or_default();
+                queue.push_back(holder);
+                self.holders[holder].doing = Doing::Queued;
+                if queue.front() == Some(&holder) {
+                    self.begin(time, holder, acts);
+                }
+            }
+            Doing::Queued | Doing::Looking | Doing::Pausing => self.acquire(time, holder, acts),
+            Doing::Holding { .. } => self.keep(time, holder, acts),
+            Doing::Acquiring(_) | Doing::Releasing(_) | Doing::Retired => {}
+        }
+    }
+
+    fn begin(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
+        self.holders[holder].backoff = Backoff::new(RetryPolicy::DEFAULT);
+        self.holders[holder].looked = false;
+        self.acquire(time, holder, acts);
+    }
+
+    fn acquire(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
+        let now = self.now(time);
+        let value = Holder::new(&self.holders[holder].label, self.chance.nonce()).expect("ASCII");
+        let lock = self.holders[holder].lock.clone();
+        let proposal = self.propose(time, &lock, Fence::ZERO);
+        let spec = AcquireSpec {
+            lock: lock.clone(),
+            holder: value.clone(),
+            ttl: self.habits.ttl,
+            drift: self.policy.drift,
+            min_validity: Duration::ZERO,
+        };
+        let round = AcquireRound::new(spec, self.quorum, proposal, now);
+        self.holders[holder].started = time;
+        self.holders[holder].doing = Doing::Acquiring(Box::new(round));
+        acts.push(Act::Tell(Happening::Started { who: value, lock }));
+        let op = self.new_op(holder);
+        if self.chance.percent(self.habits.drops) {
+            let after = self.chance.duration(Duration::ZERO..self.habits.limit);
+            acts.push(Act::Wake { at: now.plus(after), timer: Timer::Drop { holder, op } });
+        }
+        self.ask_round(time, holder, acts);
+    }
+
+    /// Puts the acquire question to all members.
+    fn ask_round(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
+        let Doing::Acquiring(round) = &self.holders[holder].doing else { return };
+        let spec = round.spec();
+        let request = Request::Acquire {
+            lock: spec.lock.clone(),
+            holder: spec.holder.clone(),
+            proposal: round.proposal(),
+            ttl: spec.ttl,
+        };
+        let number = round.number();
+        self.ask_all(time, holder, number, request, self.habits.limit, acts);
+        self.decide(time, holder, acts);
+    }
+
+    fn ask_all(
+        &mut self,
+        time: Time,
+        holder: usize,
+        number: u32,
+        request: Request,
+        limit: Duration,
+        acts: &mut Vec<Act>,
+    ) {
+        let now = self.now(time);
+        let op = self.holders[holder].op;
+        let request = Arc::new(request);
+        let is_acquire = matches!(*request, Request::Acquire { .. });
+        let is_vetoed = is_acquire
+            && self
+                .members
+                .iter()
+                .any(|member| matches!(member.admission.standing(), Standing::Foreign { .. }));
+        acts.push(Act::Wake { at: now.plus(limit), timer: Timer::Limit { holder, op } });
+        for member in 0..self.members.len() {
+            let this = &self.members[member];
+            let refusal = |reason: &str| NodeError::NotVoting { reason: reason.to_owned() };
+            let pass = match this.admission.standing() {
+                _ if !request.needs_identity() => Ok(None),
+                Standing::Voting(_) if is_vetoed => Err(refusal("another is foreign")),
+                Standing::Voting(pass) if pass.generation != this.generation => {
+                    Err(refusal("a new connection"))
+                }
+                Standing::Voting(pass) => Ok(Some(pass.record.clone())),
+                standing => Err(standing.objection(now).unwrap_or_else(|| refusal("unknown"))),
+            };
+            let pass = pass.and_then(|pass| {
+                let reason = || "connection refused".to_owned();
+                if this.is_connected {
+                    Ok(pass)
+                } else {
+                    Err(NodeError::Unreachable { reason: reason() })
+                }
+            });
+            match pass {
+                Ok(identity) => {
+                    let purpose = Purpose::Vote { holder, op, round: number };
+                    self.send(time, member, purpose, request.clone(), identity, acts);
+                }
+                Err(error) => match &mut self.holders[holder].doing {
+                    Doing::Acquiring(round) => round.answer(now, number, member, Err(error)),
+                    Doing::Holding { extending: Some(round), .. } => {
+                        round.answer(now, member, Err(error));
+                    }
+                    Doing::Releasing(round) => round.answer(now, member, Err(error)),
+                    _ => {}
+                },
+            }
+        }
+    }
+
+    pub(super) fn send(
+        &mut self,
+        time: Time,
+        member: usize,
+        purpose: Purpose,
+        request: Arc<Request>,
+        identity: Option<Arc<str>>,
+        acts: &mut Vec<Act>,
+    ) -> u64 {
+        self.counter += 1;
+        let ask = self.counter;
+        self.asks.insert(ask, Pending { member, sent: self.now(time), purpose });
+        acts.push(Act::Send { member, ask, request, identity });
+        ask
+    }
+
+    fn new_op(&mut self, holder: usize) -> u64 {
+        self.counter += 1;
+        self.holders[holder].op = self.counter;
+        self.counter
+    }
+
+    /// Lets the core decide what an answer, or the time limit, amounts to.
+    pub(super) fn decide(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
+        let (now, op) = (self.now(time), self.holders[holder].op);
+        match &mut self.holders[holder].doing {
+            Doing::Acquiring(round) => {
+                let step = round.step(now);
+                let (value, seen, number) =
+                    (round.spec().holder.clone(), round.seen(), round.number());
+                match step {
+                    AcquireStep::Wait => {}
+                    AcquireStep::AskAgain => {
+                        self.new_op(holder);
+                        self.ask_round(time, holder, acts);
+                    }
+                    AcquireStep::Acquired(lease) => {
+                        if number > 1 {
+                            self.remember(time, &lease.lock.clone(), lease.fence);
+                        }
+                        self.hold(time, holder, lease, acts);
+                    }
+                    AcquireStep::GiveUp(refusal) => {
+                        let is_strange = refusal.is_worth_a_look(round.ballot());
+                        let lock = self.holders[holder].lock.clone();
+                        self.remember(time, &lock, seen);
+                        self.give_back(time, holder, &value, acts);
+                        self.refused(time, holder, &refusal, is_strange, acts);
+                    }
+                }
+            }
+            Doing::Holding { keeper, extending, last, asked, .. } => {
+                let Some(round) = extending else { return };
+                match round.step() {
+                    ExtendStep::Wait => return,
+                    ExtendStep::Extended { deadline } if now < keeper.lease().deadline => {
+                        let refreshed = round.next() > keeper.lease().token;
+                        keeper.extended(now, deadline, round.next());
+                        let lease = keeper.lease();
+                        let until = self.clock.when(lease.deadline.as_nanos(), time);
+                        let (who, started) = (lease.holder.clone(), *asked);
+                        let happening = Happening::Extended { who, started, refreshed, until };
+                        acts.push(Act::Tell(happening));
+                    }
+                    ExtendStep::Extended { .. } => {}
+                    ExtendStep::Failed => {
+                        let jitter = self.chance.jitter();
+                        keeper.failed(now, String::new(), jitter);
+                    }
+                }
+                *last = extending.take().map(|round| (op, round));
+                self.new_op(holder);
+                self.keep(time, holder, acts);
+            }
+            Doing::Releasing(round) if round.step() != ReleaseStep::Wait => {
+                self.new_op(holder);
+                self.leave_queue(time, holder, acts);
+                self.think(time, holder, acts);
+            }
+            _ => {}
+        }
+    }
+
+    fn refused(
+        &mut self,
+        time: Time,
+        holder: usize,
+        refusal: &Refusal,
+        is_strange: bool,
+        acts: &mut Vec<Act>,
+    ) {
+        self.new_op(holder);
+        if is_strange && !self.holders[holder].looked {
+            // Their records changed; a look at them mends it.
+            self.holders[holder].looked = true;
+            self.holders[holder].doing = Doing::Looking;
+            for member in 0..self.members.len() {
+                self.look(time, member, acts);
+            }
+            let limit = self.habits.limit;
+            return self.wake_holder(time, holder, limit, acts);
+        }
+        self.holders[holder].looked = false;
+        let expires_in = match refusal {
+            Refusal::Held { expires_in, .. } => *expires_in,
+            Refusal::NoQuorum | Refusal::TooLate { .. } => None,
+        };
+        let jitter = self.chance.jitter();
+        let pause = self.holders[holder].backoff.after_refusal(jitter, expires_in);
+        self.holders[holder].doing = Doing::Pausing;
+        self.wake_holder(time, holder, pause.unwrap_or_default(), acts);
+    }
+
+    fn hold(&mut self, time: Time, holder: usize, lease: Lease, acts: &mut Vec<Act>) {
+        let now = self.now(time);
+        self.new_op(holder);
+        self.holders[holder].retired = self.is_last_round;
+        acts.push(Act::Tell(Happening::Acquired {
+            who: lease.holder.clone(),
+            lock: lease.lock.clone(),
+            fence: lease.fence,
+            started: self.holders[holder].started,
+            until: self.clock.when(lease.deadline.as_nanos(), time),
+        }));
+        let most = if self.is_last_round { LAST_WORK } else { self.habits.work };
+        let work = self.chance.duration(Duration::ZERO..most);
+        let keeper = Box::new(Keeper::new(lease, now, self.habits.extends, self.habits.max_hold));
+        let work_until = now.plus(work);
+        self.holders[holder].doing =
+            Doing::Holding { keeper, extending: None, last: None, asked: time, work_until };
+        self.keep(time, holder, acts);
+    }
+
+    /// Works on, extends, gives back, or finds that it is lost.
+    fn keep(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
+        let now = self.now(time);
+        let Doing::Holding { keeper, extending, work_until, .. } = &self.holders[holder].doing
+        else {
+            return;
+        };
+        // Whatever was begun before the last round ends with it.
+        let is_overdue = self.is_last_round && !self.holders[holder].retired;
+        let work_until = if is_overdue { now } else { *work_until };
+        let lease = keeper.lease().clone();
+        let (step, is_extending) = (keeper.step(now), extending.is_some());
+        if let KeeperStep::Lost(_) = step {
+            acts.push(Act::Tell(Happening::Lost { who: lease.holder.clone() }));
+            return self.release(time, holder, &lease, false, acts);
+        }
+        if now >= work_until {
+            acts.push(Act::Tell(Happening::Done { who: lease.holder.clone() }));
+            return self.release(time, holder, &lease, true, acts);
+        }
+        let wake = match step {
+            KeeperStep::WaitUntil(moment) => moment,
+            // The answer, or the limit, wakes it; and the deadline.
+            KeeperStep::Extend if is_extending => lease.deadline,
+            KeeperStep::Extend => {
+                self.extend(time, holder, &lease, acts);
+                lease.deadline
+            }
+            KeeperStep::Lost(_) => unreachable!("handled above"),
+        };
+        let pause = wake.min(work_until).since(now);
+        self.wake_holder(time, holder, pause, acts);
+        // No node may have been there to ask.
+        if let Doing::Holding { extending: Some(round), .. } = &self.holders[holder].doing
+            && round.step() != ExtendStep::Wait
+        {
+            self.decide(time, holder, acts);
+        }
+    }
+
+    fn extend(&mut self, time: Time, holder: usize, lease: &Lease, acts: &mut Vec<Act>) {
+        let now = self.now(time);
+        let limit = self.habits.limit.min(lease.validity_at(now));
+        let mut doing = std::mem::replace(&mut self.holders[holder].doing, Doing::Thinking);
+        let Doing::Holding { keeper, extending, last, asked, .. } = &mut doing else { return };
+        *asked = time;
+        if let Some(fence) = last.take().and_then(|(_, round)| round.superseded()) {
+            keeper.superseded(fence);
+        }
+        let propose = |above| self.propose(time, &lease.lock, above);
+        let round = keeper.round(self.quorum, self.policy.drift, now, propose);
+        let request = round.request(lease);
+        *extending = Some(round);
+        self.holders[holder].doing = doing;
+        self.new_op(holder);
+        self.ask_all(time, holder, 0, request, limit, acts);
+    }
+
+    fn release(
+        &mut self,
+        time: Time,
+        holder: usize,
+        lease: &Lease,
+        was_valid: bool,
+        acts: &mut Vec<Act>,
+    ) {
+        let now = self.now(time);
+        let round = ReleaseRound::new(lease.holder.clone(), self.quorum, was_valid, now);
+        self.holders[holder].doing = Doing::Releasing(round);
+        self.new_op(holder);
+        let request = Request::Release { lock: lease.lock.clone(), holder: lease.holder.clone() };
+        self.ask_all(time, holder, 0, request, self.habits.limit, acts);
+        self.decide(time, holder, acts);
+    }
+
+    /// Releases to all members and waits for nobody.
+    pub(super) fn give_back(
+        &mut self,
+        time: Time,
+        holder: usize,
+        value: &Holder,
+        acts: &mut Vec<Act>,
+    ) {
+        self.new_op(holder);
+        acts.push(Act::Tell(Happening::GaveUp { who: value.clone() }));
+        let lock = self.holders[holder].lock.clone();
+        let request = Arc::new(Request::Release { lock, holder: value.clone() });
+        for member in 0..self.members.len() {
+            if self.members[member].is_connected {
+                self.send(time, member, Purpose::Nothing, request.clone(), None, acts);
+            }
+        }
+    }
+
+    pub(super) fn leave_queue(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
+        let Some(queue) = self.queues.get_mut(&self.holders[holder].lock) else { return };
+        if queue.front() == Some(&holder) {
+            queue.pop_front();
+            if let Some(next) = queue.front().copied() {
+                self.begin(time, next, acts);
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What a process knows of the nodes, and how it finds out.
+
+use std::sync::Arc;
+
+use leasehold_core::{
+    AdmissionStep, Answer, Fence, LockName, Moment, NodeError, Outlook, Record, Reply, Request,
+    Standing, WallMicros,
+};
+
+use super::{Act, Client, PROBE_EVERY, PROBE_LIMIT, Purpose, Timer};
+use crate::clock::{MICROS, Time};
+
+impl Client {
+    pub(super) fn propose(&self, time: Time, lock: &LockName, seen: Fence) -> Fence {
+        let (now, wall) = (self.now(time), self.wall_micros(time));
+        self.proposals.next(lock, seen, self.outlook(), now, wall)
+    }
+
+    fn wall_micros(&self, time: Time) -> WallMicros {
+        WallMicros(self.wall.at(time) / MICROS)
+    }
+
+    fn outlook(&self) -> Outlook {
+        let mut outlook = Outlook::default();
+        self.members.iter().for_each(|member| outlook.add(&member.admission));
+        outlook
+    }
+
+    pub(super) fn remember(&mut self, time: Time, lock: &LockName, fence: Fence) {
+        let (outlook, now, wall) = (self.outlook(), self.now(time), self.wall_micros(time));
+        self.proposals.saw(lock, fence, outlook, now, wall);
+    }
+
+    pub(super) fn look(&mut self, time: Time, member: usize, acts: &mut Vec<Act>) {
+        if self.members[member].looking.is_some() {
+            return;
+        }
+        if !self.members[member].is_connected {
+            let reason = "connection refused".to_owned();
+            self.members[member].admission.down(NodeError::Unreachable { reason });
+            return self.look_later(time, member, acts);
+        }
+        let request = Arc::new(Request::Probe);
+        self.question(time, member, Purpose::Probe, request, None, acts);
+    }
+
+    fn question(
+        &mut self,
+        time: Time,
+        member: usize,
+        purpose: Purpose,
+        request: Arc<Request>,
+        identity: Option<Arc<str>>,
+        acts: &mut Vec<Act>,
+    ) {
+        let ask = self.send(time, member, purpose, request, identity, acts);
+        self.members[member].looking = Some(ask);
+        let at = self.now(time).plus(PROBE_LIMIT);
+        acts.push(Act::Wake { at, timer: Timer::ExamineLimit { member, ask } });
+    }
+
+    fn look_later(&mut self, time: Time, member: usize, acts: &mut Vec<Act>) {
+        let now = self.now(time);
+        let pause = self.members[member].admission.standing().look_again_in(now, PROBE_EVERY);
+        self.counter += 1;
+        self.members[member].ticket = self.counter;
+        let timer = Timer::Examine { member, ticket: self.counter };
+        acts.push(Act::Wake { at: now.plus(pause), timer });
+    }
+
+    /// Lets the core judge what a member said, and does what it wants written there.
+    pub(super) fn looked(
+        &mut self,
+        time: Time,
+        member: usize,
+        sent: Moment,
+        answer: Answer,
+        acts: &mut Vec<Act>,
+    ) {
+        let now = self.now(time);
+        let life = self.chance.nonce();
+        let this = &mut self.members[member];
+        this.looking = None;
+        match answer {
+            Ok(Reply::Facts(facts)) => {
+                let step = this.admission.examine(sent, now, &facts, life);
+                if let AdmissionStep::Replace { expected, record } = step {
+                    let record = record.to_string().into();
+                    let request = Arc::new(Request::ReplaceRecord { expected, record });
+                    return self.question(time, member, Purpose::Record, request, None, acts);
+                }
+                if let Standing::Voting(pass) = this.admission.standing() {
+                    if let Some(below) = this.forgets.take() {
+                        let identity = Some(pass.record.clone());
+                        let request = Arc::new(Request::ForgetIdle { below });
+                        return self.question(
+                            time,
+                            member,
+                            Purpose::Forget,
+                            request,
+                            identity,
+                            acts,
+                        );
+                    }
+                    if now >= this.forget_at
+                        && let Some((expected, record)) =
+                            Record::raised(&facts, self.habits.fence_retention)
+                    {
+                        this.forget_at = now.plus(self.habits.fence_retention / 4);
+                        this.forgets = Some(record.floor);
+                        let expected = Some(expected.into());
+                        let record = record.to_string().into();
+                        let request = Arc::new(Request::ReplaceRecord { expected, record });
+                        return self.question(time, member, Purpose::Record, request, None, acts);
+                    }
+                }
+            }
+            Ok(Reply::Record { replaced }) => {
+                if !replaced {
+                    this.forgets = None;
+                }
+                return self.look(time, member, acts);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                this.forgets = None;
+                this.admission.down(error);
+            }
+        }
+        self.look_later(time, member, acts);
+    }
+}

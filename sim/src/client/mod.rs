@@ -1,0 +1,371 @@
+//! A process that wants locks: the core's rounds, keeper and admissions, carried out in simulated
+//! time the way the library's driver carries them out with tasks. It decides nothing itself.
+
+mod holding;
+mod looking;
+
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::rounds::{AcquireRound, ExtendRound, ReleaseRound};
+use leasehold_core::{
+    Admission, AdmissionPolicy, Answer, Backoff, ClockSample, Fence, Keeper, LockName, Moment,
+    NodeError, Proposals, Quorum, Reply, Request, RetryPolicy, Ttl,
+};
+
+use crate::chance::Chance;
+use crate::clock::{Clock, Time};
+use crate::history::Happening;
+
+/// What a process does with its locks.
+#[derive(Debug, Clone)]
+pub struct Habits {
+    /// How long a lease lasts on the nodes.
+    pub ttl: Ttl,
+    /// How long a node may take.
+    pub limit: Duration,
+    /// Between two wishes.
+    pub think: Duration,
+    /// How long the work under the lock takes.
+    pub work: Duration,
+    /// Whether leases are kept.
+    pub extends: bool,
+    /// The longest time that one is kept.
+    pub max_hold: Option<Duration>,
+    /// Percent of the attempts that the caller drops half-way.
+    pub drops: u64,
+    /// After how long idle fences are dropped.
+    pub fence_retention: Duration,
+}
+
+/// What a process wants from the world.
+#[derive(Debug)]
+pub enum Act {
+    /// Send a request to one of its members.
+    Send {
+        /// Which member.
+        member: usize,
+        /// The number under which the answer is awaited.
+        ask: u64,
+        /// What.
+        request: Arc<Request>,
+        /// The identity that the node must have.
+        identity: Option<Arc<str>>,
+    },
+    /// Be woken.
+    Wake {
+        /// When, by its own clock.
+        at: Moment,
+        /// What for.
+        timer: Timer,
+    },
+    /// Tell the observer.
+    Tell(Happening),
+}
+
+/// What a process is woken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Timer {
+    /// A holder has something to do.
+    Holder {
+        /// Which.
+        holder: usize,
+        /// Only if it still waits for this.
+        ticket: u64,
+    },
+    /// The time limit of a question is over.
+    Limit {
+        /// Whose.
+        holder: usize,
+        /// Which question.
+        op: u64,
+    },
+    /// The caller loses interest.
+    Drop {
+        /// Whose.
+        holder: usize,
+        /// In which question.
+        op: u64,
+    },
+    /// A member is to be looked at.
+    Examine {
+        /// Which.
+        member: usize,
+        /// Only if nothing was scheduled since.
+        ticket: u64,
+    },
+    /// A look at a member takes too long.
+    ExamineLimit {
+        /// Which.
+        member: usize,
+        /// Only if it still is the same look.
+        ask: u64,
+    },
+}
+
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+const PROBE_LIMIT: Duration = Duration::from_secs(1);
+
+/// The last work is short, so that fifty holders have their turn before the run ends.
+const LAST_WORK: Duration = Duration::from_millis(40);
+
+/// One process.
+#[derive(Debug)]
+pub struct Client {
+    /// Its number in the world.
+    pub number: usize,
+    /// Counts its starts.
+    pub life: u64,
+    /// The clock that leases are counted by.
+    pub clock: Clock,
+    /// Its wall clock.
+    pub wall: Clock,
+    /// Whether it wants one more lock each, and then no more.
+    pub is_last_round: bool,
+    members: Vec<Member>,
+    quorum: Quorum,
+    policy: AdmissionPolicy,
+    habits: Habits,
+    holders: Vec<HolderTask>,
+    queues: HashMap<LockName, VecDeque<usize>>,
+    proposals: Proposals,
+    asks: HashMap<u64, Pending>,
+    counter: u64,
+    chance: Chance,
+}
+
+#[derive(Debug)]
+struct Member {
+    generation: u64,
+    is_connected: bool,
+    admission: Admission,
+    looking: Option<u64>,
+    ticket: u64,
+    forget_at: Moment,
+    /// The floor was raised to this, so that what lies below may go.
+    forgets: Option<Fence>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    member: usize,
+    sent: Moment,
+    purpose: Purpose,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Purpose {
+    Vote { holder: usize, op: u64, round: u32 },
+    Probe,
+    Record,
+    Forget,
+    Nothing,
+}
+
+#[derive(Debug)]
+struct HolderTask {
+    lock: LockName,
+    label: String,
+    doing: Doing,
+    backoff: Backoff,
+    ticket: u64,
+    op: u64,
+    started: Time,
+    looked: bool,
+    retired: bool,
+}
+
+#[derive(Debug)]
+enum Doing {
+    Thinking,
+    Queued,
+    Acquiring(Box<AcquireRound>),
+    Looking,
+    Pausing,
+    Holding {
+        keeper: Box<Keeper>,
+        extending: Option<ExtendRound>,
+        last: LastExtension,
+        asked: Time,
+        work_until: Moment,
+    },
+    Releasing(ReleaseRound),
+    Retired,
+}
+
+/// The number of the last extension and what was answered, also after its decision.
+type LastExtension = Option<(u64, ExtendRound)>;
+
+impl Client {
+    /// A process that knows nothing yet.
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        number: usize,
+        life: u64,
+        clock: Clock,
+        wall: Clock,
+        policy: AdmissionPolicy,
+        members: usize,
+        locks: &[LockName],
+        habits: Habits,
+        chance: Chance,
+    ) -> Self {
+        let member = |_| Member {
+            generation: 0,
+            is_connected: false,
+            admission: Admission::new(policy.clone()),
+            looking: None,
+            ticket: 0,
+            forget_at: Moment::default(),
+            forgets: None,
+        };
+        let holder = |(i, lock): (usize, &LockName)| HolderTask {
+            lock: lock.clone(),
+            label: format!("c{number}.{life}.h{i}"),
+            doing: Doing::Thinking,
+            backoff: Backoff::new(RetryPolicy::DEFAULT),
+            ticket: 0,
+            op: 0,
+            started: 0,
+            looked: false,
+            retired: false,
+        };
+        Self {
+            number,
+            life,
+            clock,
+            wall,
+            is_last_round: false,
+            members: (0..members).map(member).collect(),
+            quorum: Quorum::majority_of(NonZeroUsize::new(members).expect("some members")),
+            policy,
+            habits,
+            holders: locks.iter().enumerate().map(holder).collect(),
+            queues: HashMap::new(),
+            proposals: Proposals::default(),
+            asks: HashMap::new(),
+            counter: 0,
+            chance,
+        }
+    }
+
+    /// Whether all its holders are done.
+    pub fn is_retired(&self) -> bool {
+        self.holders.iter().all(|holder| matches!(holder.doing, Doing::Retired))
+    }
+
+    /// Its clock, as the core reads it.
+    pub fn now(&self, time: Time) -> Moment {
+        Moment::from_nanos(self.clock.at(time))
+    }
+
+    /// It begins.
+    pub fn start(&mut self, time: Time, acts: &mut Vec<Act>) {
+        for holder in 0..self.holders.len() {
+            self.think(time, holder, acts);
+        }
+    }
+
+    /// A connection to a member stands.
+    pub fn connected(&mut self, time: Time, member: usize, generation: u64, acts: &mut Vec<Act>) {
+        let this = &mut self.members[member];
+        (this.generation, this.is_connected) = (generation, true);
+        self.look(time, member, acts);
+    }
+
+    /// A connection broke: whatever was under way on it has no answer.
+    pub fn disconnected(&mut self, time: Time, member: usize, acts: &mut Vec<Act>) {
+        self.members[member].is_connected = false;
+        let mut lost: Vec<u64> = self
+            .asks
+            .iter()
+            .filter(|(_, pending)| pending.member == member)
+            .map(|(ask, _)| *ask)
+            .collect();
+        lost.sort_unstable();
+        for ask in lost {
+            let reason = "connection closed".to_owned();
+            self.answered(time, ask, Err(NodeError::Unreachable { reason }), acts);
+        }
+    }
+
+    /// A timer rang.
+    pub fn woken(&mut self, time: Time, timer: Timer, acts: &mut Vec<Act>) {
+        match timer {
+            Timer::Holder { holder, ticket } if self.holders[holder].ticket == ticket => {
+                self.go_on(time, holder, acts);
+            }
+            Timer::Limit { holder, op } if self.holders[holder].op == op => {
+                let now = self.now(time);
+                match &mut self.holders[holder].doing {
+                    Doing::Acquiring(round) => round.time_up(now),
+                    Doing::Holding { extending: Some(round), .. } => round.time_up(now),
+                    Doing::Releasing(round) => round.time_up(now),
+                    _ => {}
+                }
+                self.decide(time, holder, acts);
+            }
+            Timer::Drop { holder, op } if self.holders[holder].op == op => {
+                if let Doing::Acquiring(round) = &self.holders[holder].doing {
+                    let value = round.spec().holder.clone();
+                    self.give_back(time, holder, &value, acts);
+                    self.leave_queue(time, holder, acts);
+                    self.think(time, holder, acts);
+                }
+            }
+            Timer::Examine { member, ticket } if self.members[member].ticket == ticket => {
+                self.look(time, member, acts);
+            }
+            Timer::ExamineLimit { member, ask } if self.members[member].looking == Some(ask) => {
+                self.asks.remove(&ask);
+                let after = PROBE_LIMIT;
+                let now = self.now(time);
+                self.looked(time, member, now, Err(NodeError::TimedOut { after }), acts);
+            }
+            _ => {}
+        }
+    }
+
+    /// An answer came.
+    pub fn answered(&mut self, time: Time, ask: u64, answer: Answer, acts: &mut Vec<Act>) {
+        let Some(Pending { member, sent, purpose }) = self.asks.remove(&ask) else { return };
+        let now = self.now(time);
+        match (&answer, purpose) {
+            (Ok(Reply::Stranger { .. }), Purpose::Vote { .. }) => self.look(time, member, acts),
+            (Ok(Reply::Extended { clock } | Reply::Healed { clock }), _) => {
+                let sample = ClockSample { sent, received: now, clock: *clock };
+                self.members[member].admission.observe_clock(sample);
+            }
+            _ => {}
+        }
+        match purpose {
+            Purpose::Vote { holder, op, .. } if self.holders[holder].op != op => {
+                if let Doing::Holding { last: Some((number, round)), .. } =
+                    &mut self.holders[holder].doing
+                    && *number == op
+                {
+                    round.answer(now, member, answer);
+                }
+            }
+            Purpose::Vote { holder, round, .. } => {
+                match &mut self.holders[holder].doing {
+                    Doing::Acquiring(acquire) => acquire.answer(now, round, member, answer),
+                    Doing::Holding { extending: Some(extend), .. } => {
+                        extend.answer(now, member, answer);
+                    }
+                    Doing::Releasing(release) => release.answer(now, member, answer),
+                    _ => return,
+                }
+                self.decide(time, holder, acts);
+            }
+            Purpose::Probe | Purpose::Record | Purpose::Forget
+                if self.members[member].looking == Some(ask) =>
+            {
+                self.looked(time, member, sent, answer, acts);
+            }
+            _ => {}
+        }
+    }
+}
