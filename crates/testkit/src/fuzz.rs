@@ -1,6 +1,5 @@
 //! Many odd inputs for one function, and always the same ones: some of them random, some made from
-//! good examples by small and large mistakes. A target reads what it needs from an [`Input`], so that
-//! a fuzzer that looks for coverage can drive it by bytes as well.
+//! good examples by small and large mistakes. A target reads what it needs from an [`Input`].
 //!
 //! `LEASEHOLD_FUZZ_SECONDS=300 cargo test …` goes on with fresh inputs for so long and says how many
 //! it tried. A failure prints the input; `LEASEHOLD_FUZZ_INPUT=<hex>` runs only that one.
@@ -16,18 +15,6 @@ const BYTES_MAX: u64 = 400;
 /// # Panics
 /// If the target does, with the input and how to repeat it.
 pub fn fuzz(cases: u64, examples: &[&[u8]], target: impl Fn(&mut Input<'_>)) {
-    // A build for a fuzzer brings its own inputs.
-    #[cfg(fuzzing)]
-    {
-        let _ = (cases, examples);
-        bolero::check!().for_each(|bytes: &[u8]| target(&mut Input::new(bytes)));
-    }
-    #[cfg(not(fuzzing))]
-    pass(cases, examples, &target);
-}
-
-#[cfg_attr(fuzzing, expect(dead_code, reason = "a fuzzer brings its own inputs"))]
-fn pass(cases: u64, examples: &[&[u8]], target: &dyn Fn(&mut Input<'_>)) {
     if let Ok(hex) = std::env::var("LEASEHOLD_FUZZ_INPUT") {
         return target(&mut Input::new(&from_hex(&hex)));
     }
