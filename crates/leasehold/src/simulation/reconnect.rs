@@ -111,3 +111,31 @@ fn a_server_that_lost_its_memory_is_not_counted() {
         end(&town, &court).await;
     });
 }
+
+#[test]
+fn a_server_that_came_back_with_an_old_disk_is_examined_before_it_is_counted() {
+    for_seeds(20, |world| async move {
+        let town = Town::new(&world, Backend::Redis, 3);
+        let court = Court::of(&town);
+        let (holder, rival) = (town.open("a").await, town.open("b").await);
+        for site in &town.sites {
+            site.redis().flavor.durable = false;
+            site.save();
+            site.change(|sky| (sky.up, sky.down) = ((0, 15), (0, 15)));
+        }
+        let began = world.now();
+        let guard = holder.lock("l").ttl(TTL).acquire().await.expect("free");
+        let guard = court.admit(began, guard);
+        // A majority forgets who holds the lock, though not who it is.
+        town.sites[..2].iter().for_each(|site| site.restart(true));
+        for _ in 0..100 {
+            let began = world.now();
+            let request = rival.lock("l").ttl(TTL).try_acquire();
+            if let Ok(Ok(Some(guard))) = tokio::time::timeout(world.millis(1, 40), request).await {
+                drop(court.admit(began, guard));
+            }
+        }
+        drop(guard);
+        end(&town, &court).await;
+    });
+}
