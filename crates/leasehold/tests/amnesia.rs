@@ -6,7 +6,7 @@ mod real;
 use std::time::{Duration, Instant};
 
 use leasehold::{AcquireError, Builder, NodeState};
-use leasehold_testkit::RedisServer;
+use leasehold_testkit::{Fault, Proxy, RedisServer};
 use real::{Cluster, LONG, PATIENCE, lock_keys, ms, secs, votes, within};
 
 /// The longest Ttl in these tests, and so the quarantine: 2 s + 1 % + 2 ms + twice 50 ms.
@@ -304,4 +304,30 @@ async fn idle_fences_are_dropped_behind_a_raised_floor() {
     kept.extend().await.expect("and can be extended");
     let again = locks.lock("idle").ttl(LONG).acquire().await.unwrap();
     assert!(again.fence() > fence, "forgotten, yet never given again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_durable_node_that_took_the_data_of_another_lets_no_second_holder_in() {
+    let builder = RedisServer::redis().append_fsync("always");
+    let servers = builder.config("repl-diskless-sync-delay", "0").start_many(3);
+    let proxies = servers.iter().map(|server| Proxy::to(server.addr())).collect();
+    let cluster = Cluster { servers, proxies };
+    let locks = client(&cluster).open().await.unwrap();
+    votes(&locks, 3).await;
+    cluster.fault(2..3, &Fault::Refuse);
+    let held = locks.lock("l").ttl(MAX_TTL).manual().acquire().await.unwrap();
+    // The second node votes for the holder; the third knows nothing of it.
+    let port = cluster.servers[2].port().to_string();
+    cluster.servers[1].command(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
+    within(secs(5), "it has the data of the third", || {
+        cluster.servers[1].get("leasehold:lock:l").is_none()
+    })
+    .await;
+    cluster.servers[1].command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    cluster.fault(2..3, &Fault::Pass);
+    let rival = client(&cluster).open().await.unwrap();
+    while held.ensure_valid(Duration::ZERO).is_ok() {
+        let refused = rival.lock("l").ttl(MAX_TTL).try_acquire().await;
+        assert!(!matches!(refused, Ok(Some(_))), "a second holder: {refused:?}");
+    }
 }

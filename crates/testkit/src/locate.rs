@@ -76,6 +76,11 @@ impl Need {
         format!("{} not found: run ./test once, it fetches it", self.name())
     }
 
+    /// What to do when it is nowhere.
+    pub fn check(self) -> Result<(), String> {
+        self.find().map(drop).ok_or_else(|| self.missing())
+    }
+
     /// Where it is; panics with what to do when it is nowhere.
     pub fn path(self) -> PathBuf {
         self.find().unwrap_or_else(|| panic!("{}", self.missing()))

@@ -55,6 +55,21 @@ pub enum Fault {
     OneByteAtATime,
 }
 
+/// Which connections a fault is for; the others pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All, also those yet to come.
+    All,
+    /// Those that are open when the fault is put in force: with [`Fault::BlackHole`] the other end
+    /// of each is gone, nobody says so, and who connects anew is served.
+    Open,
+    /// Every other one in the order of their making, beginning with the first: some clients have
+    /// lost the server, others have not.
+    Odd,
+    /// The rest of those.
+    Even,
+}
+
 /// What has gone through a proxy since it was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
@@ -91,6 +106,8 @@ impl Proxy {
             server_addr: addr.into(),
             state: Mutex::new(State {
                 fault: Fault::Pass,
+                scope: Scope::All,
+                open_until: 0,
                 closing: false,
                 delivering: 0,
                 links: Vec::new(),
@@ -119,14 +136,20 @@ impl Proxy {
     /// Puts a fault in force. When this returns, nothing is delivered under the former one any
     /// more.
     pub fn set(&self, fault: Fault) {
+        self.set_for(Scope::All, fault);
+    }
+
+    /// Puts a fault in force for some connections only.
+    pub fn set_for(&self, scope: Scope, fault: Fault) {
         let mut state = self.shared.lock();
-        if state.fault == fault {
+        if state.fault == fault && state.scope == scope {
             return;
         }
-        let refuse = fault == Fault::Refuse;
         state.fault = fault;
+        state.scope = scope;
+        state.open_until = self.shared.connections.load(Ordering::Relaxed);
         for link in &state.links {
-            if refuse || link.spoiled.load(Ordering::Relaxed) {
+            if state.refuses(link.number) || link.spoiled.load(Ordering::Relaxed) {
                 link.close();
             }
         }
@@ -185,11 +208,30 @@ struct Shared {
 
 struct State {
     fault: Fault,
+    scope: Scope,
+    /// The number of the last connection when the fault was put in force.
+    open_until: u64,
     closing: bool,
     /// Threads that write to a socket right now.
     delivering: usize,
     links: Vec<Arc<Link>>,
     threads: Vec<JoinHandle<()>>,
+}
+
+impl State {
+    /// Whether the fault in force is for connection `number`.
+    fn concerns(&self, number: u64) -> bool {
+        match self.scope {
+            Scope::All => true,
+            Scope::Open => number <= self.open_until,
+            Scope::Odd => number % 2 == 1,
+            Scope::Even => number.is_multiple_of(2),
+        }
+    }
+
+    fn refuses(&self, number: u64) -> bool {
+        self.fault == Fault::Refuse && self.concerns(number)
+    }
 }
 
 impl Shared {
@@ -206,6 +248,8 @@ enum Direction {
 
 /// One client's connection and the one to the server made for it.
 struct Link {
+    /// Counted from 1 in the order of their making.
+    number: u64,
     client: TcpStream,
     /// None when the server could not be reached: some faults do without.
     server: Option<TcpStream>,
@@ -245,8 +289,8 @@ fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {
         if shared.lock().closing {
             return;
         }
-        shared.connections.fetch_add(1, Ordering::Relaxed);
-        if shared.lock().fault == Fault::Refuse {
+        let number = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        if shared.lock().refuses(number) {
             continue;
         }
         let server = TcpStream::connect(&shared.server_addr).ok();
@@ -254,6 +298,7 @@ fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {
             let _ = stream.set_nodelay(true);
         }
         let link = Arc::new(Link {
+            number,
             client,
             server,
             spoiled: AtomicBool::new(false),
@@ -265,7 +310,7 @@ fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {
         if state.closing {
             return;
         }
-        if state.fault == Fault::Refuse {
+        if state.refuses(number) {
             continue;
         }
         state.links.retain(|link| {
@@ -373,8 +418,9 @@ fn treat(shared: &Shared, link: &Link, direction: Direction, chunk: &Chunk) -> T
         let requests = direction == Direction::Requests;
         let is_end = chunk.bytes.is_empty();
         match &state.fault {
-            Fault::Refuse => break Treatment::Close,
             _ if !requests && link.cut.load(Ordering::Relaxed) => break Treatment::Close,
+            _ if !state.concerns(link.number) => break Treatment::Deliver,
+            Fault::Refuse => break Treatment::Close,
             Fault::Pass => break Treatment::Deliver,
             Fault::Delay(delay) => {
                 let wait = (chunk.arrived + *delay).saturating_duration_since(Instant::now());

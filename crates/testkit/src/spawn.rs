@@ -20,7 +20,7 @@ struct Job {
 
 /// A command that dies with this process. Where `setpriv` (util-linux) is missing it is the plain
 /// program: such a child is still killed on drop, but not when the test process itself is killed.
-pub(crate) fn bound_command(program: impl AsRef<OsStr>) -> Command {
+pub fn bound_command(program: impl AsRef<OsStr>) -> Command {
     static SETPRIV: OnceLock<bool> = OnceLock::new();
     let has_setpriv = *SETPRIV.get_or_init(|| {
         ["/usr/bin/setpriv", "/bin/setpriv"].iter().any(|place| Path::new(place).exists())
@@ -34,7 +34,7 @@ pub(crate) fn bound_command(program: impl AsRef<OsStr>) -> Command {
 }
 
 /// Starts `command` from the thread that never ends.
-pub(crate) fn spawn(command: Command) -> io::Result<Child> {
+pub fn spawn(command: Command) -> io::Result<Child> {
     static SPAWNER: OnceLock<Sender<Job>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
         let (jobs, todo) = channel::<Job>();

@@ -273,3 +273,29 @@ fn dropping_a_proxy_ends_it_under_any_fault() {
         eventually(LONG, "nobody listens any more", || TcpStream::connect(&addr).is_err());
     }
 }
+
+#[test]
+fn a_fault_for_open_connections_spares_new_ones() {
+    let Some((_server, proxy)) = server_and_proxy() else {
+        return;
+    };
+    let mut open = established(&proxy);
+    proxy.set_for(Scope::Open, Fault::BlackHole);
+    assert!(open.call(&["PING"]).is_err());
+    assert_eq!(connect(&proxy).call(&["PING"]), pong());
+}
+
+#[test]
+fn a_fault_for_every_other_connection_spares_the_rest() {
+    let Some((_server, proxy)) = server_and_proxy() else {
+        return;
+    };
+    let [mut first, mut second] = [established(&proxy), established(&proxy)];
+    proxy.set_for(Scope::Even, Fault::BlackHole);
+    assert_eq!(first.call(&["PING"]), pong());
+    assert!(second.call(&["PING"]).is_err());
+    proxy.set_for(Scope::Odd, Fault::Refuse);
+    assert!(first.call(&["PING"]).is_err());
+    assert!(connect_impatiently(&proxy).call(&["PING"]).is_err(), "the third is refused");
+    assert_eq!(connect(&proxy).call(&["PING"]), pong(), "the fourth is not");
+}

@@ -56,6 +56,9 @@ pub(super) fn read(info: &str, appendfsync: Option<&str>) -> Option<(ServerFacts
         "master" => Role::Primary,
         _ => Role::Replica,
     };
+    // Set when a replica becomes a primary. What it has on disk is then what another server sent it,
+    // which may be less than that one had answered, and nothing of what it had itself.
+    let has_own_memory = field("master_replid2").is_some_and(|id| id.bytes().all(|b| b == b'0'));
     let has_memory_limit = field("maxmemory").is_some_and(|bytes| bytes != "0");
     let policy = field("maxmemory_policy").filter(|policy| *policy != "noeviction");
     let facts = ServerFacts {
@@ -64,7 +67,9 @@ pub(super) fn read(info: &str, appendfsync: Option<&str>) -> Option<(ServerFacts
         run_id: field("run_id").filter(|id| is_word(id))?.to_owned(),
         role,
         evicts: policy.filter(|_| has_memory_limit).map(str::to_owned),
-        durable: field("aof_enabled") == Some("1") && appendfsync == Some("always"),
+        durable: has_own_memory
+            && field("aof_enabled") == Some("1")
+            && appendfsync == Some("always"),
         expires_by_wall: true,
     };
     Some((facts, edition))
@@ -80,7 +85,7 @@ mod tests {
 
     const REDIS: &str = "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nrun_id:f00\r\n\
         maxmemory:100\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:1\r\nrole:master\r\n\
-        cluster_enabled:0\r\n";
+        master_replid2:0000\r\ncluster_enabled:0\r\n";
 
     #[test]
     fn a_primary_with_its_dangers() {
@@ -100,6 +105,11 @@ mod tests {
         let everysec = read(REDIS, Some("everysec")).unwrap().0;
         let off = read(&REDIS.replace("aof_enabled:1", "aof_enabled:0"), Some("always")).unwrap().0;
         assert!(!everysec.durable && !off.durable);
+        let promoted = REDIS.replace("master_replid2:0000", "master_replid2:00a0");
+        let silent = REDIS.replace("master_replid2:0000\r\n", "");
+        for text in [promoted, silent] {
+            assert!(!read(&text, Some("always")).unwrap().0.durable, "{text}");
+        }
     }
 
     #[test]

@@ -1,0 +1,102 @@
+//! The judges, one file each. They know the history and nothing else.
+
+mod exclusion;
+mod fences;
+mod linear;
+mod lost;
+mod progress;
+mod section;
+mod store;
+
+use serde::{Deserialize, Serialize};
+
+use crate::history::History;
+
+pub(crate) use progress::whole_sections;
+pub use section::{Section, sections};
+pub(crate) use store::{late_in_log, refused};
+
+/// What a judge found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Which promise.
+    pub promise: String,
+    /// Whether it was kept.
+    pub outcome: Outcome,
+    /// The figures, or the evidence.
+    pub story: String,
+}
+
+/// Whether a promise was kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It was.
+    Kept,
+    /// It was not.
+    Broken,
+    /// Nobody may ask for it here, or too little happened to tell.
+    NotJudged,
+}
+
+impl Finding {
+    fn new(promise: &str, outcome: Outcome, story: String) -> Self {
+        Self { promise: promise.into(), outcome, story }
+    }
+
+    /// Kept, with the figures, unless there is evidence against it.
+    fn of(promise: &str, evidence: &[String], figures: String) -> Self {
+        if evidence.is_empty() {
+            return Self::new(promise, Outcome::Kept, figures);
+        }
+        let mut story = format!("{} time(s)", evidence.len());
+        for line in evidence.iter().take(SHOWN) {
+            story.push_str("\n    ");
+            story.push_str(line);
+        }
+        Self::new(promise, Outcome::Broken, story)
+    }
+
+    /// The same; evidence comes with its time, and the earliest is told first.
+    fn in_time(promise: &str, mut evidence: Vec<(u64, String)>, figures: String) -> Self {
+        evidence.sort();
+        let evidence: Vec<_> = evidence.into_iter().map(|(_, line)| line).collect();
+        Self::of(promise, &evidence, figures)
+    }
+
+    /// The same, where the promise is not made.
+    fn without_promise(mut self) -> Self {
+        if self.outcome == Outcome::Broken {
+            self.story = format!("not promised here, and broken {}", self.story);
+        }
+        self.outcome = Outcome::NotJudged;
+        self
+    }
+}
+
+/// Pieces of evidence that are told; the first ones tell the most.
+const SHOWN: usize = 5;
+
+/// All judges.
+pub fn all(history: &History) -> Vec<Finding> {
+    let sections = sections(history);
+    let mut findings = vec![exclusion::judge(&sections), linear::judge(&sections)];
+    if history.meta.beyond {
+        findings = findings.into_iter().map(Finding::without_promise).collect();
+    }
+    findings.extend([
+        fences::unique(&sections),
+        fences::grow(&sections),
+        lost::judge(history),
+        store::judge(history),
+        store::late_writes(history),
+        progress::enough(history),
+        progress::calm(history),
+    ]);
+    findings
+}
+
+/// Whether no promise was broken.
+pub fn is_kept(findings: &[Finding]) -> bool {
+    findings.iter().all(|finding| finding.outcome != Outcome::Broken)
+}

@@ -1,0 +1,203 @@
+//! The kinds of trouble, and how each is counted and told.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What is done to servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeFault {
+    /// SIGKILL, and a start with what is on disk.
+    Kill,
+    /// SIGKILL, and a start with an empty disk.
+    Empty,
+    /// SIGSTOP and SIGCONT.
+    Stop,
+    /// FLUSHALL.
+    Flush,
+    /// CLIENT KILL of every connection.
+    KillClients,
+    /// SCRIPT FLUSH.
+    ForgetScripts,
+    /// REPLICAOF another node, and NO ONE at the end.
+    Replica {
+        /// Whose data it takes.
+        of: usize,
+    },
+    /// A maxmemory that is used up: every write is refused.
+    Full,
+    /// DEBUG SLEEP.
+    Sleep,
+    /// The wall clock goes back, and is slewed forward within the drift allowance.
+    ClockBack {
+        /// By how much.
+        millis: u64,
+    },
+    /// The wall clock jumps, also forward: breaks the assumptions.
+    ClockJump {
+        /// By how much.
+        millis: i64,
+    },
+    /// Keys with a TTL, so locks, are evicted: breaks the assumptions.
+    Evict,
+}
+
+/// What is done to the ways to servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkFault {
+    /// Everything comes later.
+    Delay {
+        /// By how much, each way.
+        millis: u64,
+    },
+    /// Everything comes at once at the end.
+    Stall,
+    /// Nothing arrives.
+    BlackHole,
+    /// What is open leads nowhere; who connects anew is served.
+    HalfOpen,
+    /// Replies are lost.
+    LoseReplies,
+    /// Requests are lost.
+    LoseRequests,
+    /// Connections are refused.
+    Refuse,
+    /// One connection breaks between a request and its reply.
+    Cut,
+    /// Byte by byte.
+    Drip,
+}
+
+/// Who is cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Every holder.
+    All,
+    /// About half of the holders.
+    Half,
+    /// The other half.
+    OtherHalf,
+}
+
+/// One thing that goes wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// With servers.
+    Node {
+        /// Which.
+        nodes: Vec<usize>,
+        /// What.
+        kind: NodeFault,
+    },
+    /// With the ways to them.
+    Link {
+        /// To which.
+        nodes: Vec<usize>,
+        /// For whom.
+        side: Side,
+        /// What.
+        kind: LinkFault,
+    },
+    /// A holder is stopped: who holds this lock at that time, or else this one.
+    Pause {
+        /// Which lock.
+        lock: usize,
+        /// Who, if nobody holds it.
+        holder: usize,
+    },
+    /// A holder is killed, and started again at the end.
+    Crash {
+        /// Which lock.
+        lock: usize,
+        /// Who, if nobody holds it.
+        holder: usize,
+    },
+    /// Somebody else has the SQLite file to himself.
+    Grab,
+}
+
+/// A fault and its time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// When it begins, from the start of the run.
+    pub from: Duration,
+    /// When it is over.
+    pub to: Duration,
+    /// What.
+    pub fault: Fault,
+}
+
+impl Fault {
+    /// The lock whose holder it is meant for.
+    pub fn aim(&self) -> Option<usize> {
+        match self {
+            Self::Pause { lock, .. } | Self::Crash { lock, .. } => Some(*lock),
+            Self::Node { .. } | Self::Link { .. } | Self::Grab => None,
+        }
+    }
+
+    /// As it is counted.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Node { kind, .. } => match kind {
+                NodeFault::Kill => "kill -9",
+                NodeFault::Empty => "restart empty",
+                NodeFault::Stop => "server stopped",
+                NodeFault::Flush => "FLUSHALL",
+                NodeFault::KillClients => "CLIENT KILL",
+                NodeFault::ForgetScripts => "SCRIPT FLUSH",
+                NodeFault::Replica { .. } => "REPLICAOF",
+                NodeFault::Full => "maxmemory reached",
+                NodeFault::Sleep => "DEBUG SLEEP",
+                NodeFault::ClockBack { .. } => "clock back",
+                NodeFault::ClockJump { .. } => "clock jump",
+                NodeFault::Evict => "eviction",
+            },
+            Self::Link { kind, .. } => match kind {
+                LinkFault::Delay { .. } => "delay",
+                LinkFault::Stall => "stall",
+                LinkFault::BlackHole => "black hole",
+                LinkFault::HalfOpen => "half-open",
+                LinkFault::LoseReplies => "lost replies",
+                LinkFault::LoseRequests => "lost requests",
+                LinkFault::Refuse => "refused connections",
+                LinkFault::Cut => "reset after a request",
+                LinkFault::Drip => "slow drip",
+            },
+            Self::Pause { .. } => "holder stopped",
+            Self::Crash { .. } => "holder killed",
+            Self::Grab => "file locked by another",
+        }
+    }
+}
+
+impl fmt::Display for Planned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.fault.kind())?;
+        match &self.fault {
+            Fault::Node { nodes, kind } => match kind {
+                NodeFault::Replica { of } => write!(f, " of node {of} on nodes {nodes:?}")?,
+                NodeFault::ClockBack { millis } => write!(f, " by {millis} ms on nodes {nodes:?}")?,
+                NodeFault::ClockJump { millis } => {
+                    write!(f, " by {millis:+} ms on nodes {nodes:?}")?;
+                }
+                _ => write!(f, " on nodes {nodes:?}")?,
+            },
+            Fault::Link { nodes, side, kind } => {
+                if let LinkFault::Delay { millis } = kind {
+                    write!(f, " of {millis} ms")?;
+                }
+                let side = match side {
+                    Side::All => "all holders",
+                    Side::Half => "half of the holders",
+                    Side::OtherHalf => "the other half of the holders",
+                };
+                write!(f, " on the way to nodes {nodes:?} for {side}")?;
+            }
+            Fault::Pause { .. } | Fault::Crash { .. } | Fault::Grab => {}
+        }
+        match self.to - self.from {
+            Duration::ZERO => Ok(()),
+            time => write!(f, ", {time:?}"),
+        }
+    }
+}

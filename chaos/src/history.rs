@@ -1,0 +1,279 @@
+//! What is written down while a run goes on, one JSON object a line, and read back by the checks.
+//!
+//! A line is one `write` to a file of its own process, so a process that is killed leaves whole
+//! lines and at most one torn one at the end.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::boot_nanos;
+
+/// What a holder did or saw. `op` numbers the acquires of one process; times are boot nanoseconds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum Event {
+    /// It is about to ask for a lock.
+    Asks {
+        /// Which acquire of this process.
+        op: u64,
+        /// For which lock.
+        lock: String,
+    },
+    /// It did not get it.
+    Refused {
+        /// Which acquire.
+        op: u64,
+        /// The kind of refusal.
+        why: String,
+    },
+    /// It stopped waiting; nobody can tell whether the nodes had granted it.
+    Abandons {
+        /// Which acquire.
+        op: u64,
+    },
+    /// It holds the lock.
+    Granted {
+        /// Which acquire.
+        op: u64,
+        /// Which lock.
+        lock: String,
+        /// The fencing token.
+        fence: u64,
+        /// The value that stands for this acquisition on the nodes.
+        holder: String,
+        /// What it may believe now: valid until then; nothing if it was too late already.
+        until: Option<u64>,
+    },
+    /// What it may believe has changed.
+    Believes {
+        /// Which acquire.
+        op: u64,
+        /// Valid until then; nothing once it is lost.
+        until: Option<u64>,
+    },
+    /// It wrote to the fenced store.
+    Wrote {
+        /// Which acquire.
+        op: u64,
+        /// What.
+        value: u64,
+        /// Whether the store took it.
+        accepted: bool,
+    },
+    /// It noticed that the lease was lost.
+    Lost {
+        /// Which acquire.
+        op: u64,
+        /// Why.
+        why: String,
+    },
+    /// It is about to give the lock back.
+    GivesBack {
+        /// Which acquire.
+        op: u64,
+        /// Whether it waits for the outcome; otherwise the guard was dropped.
+        waits: bool,
+    },
+    /// It learned what became of that.
+    GaveBack {
+        /// Which acquire.
+        op: u64,
+        /// The outcome.
+        outcome: String,
+    },
+}
+
+/// Something with the time at which it was written down.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct At<T> {
+    /// Boot nanoseconds.
+    pub at: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub what: T,
+}
+
+/// What the fenced store was asked, in the order in which it decided.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StoreLine {
+    /// Boot nanoseconds.
+    pub at: u64,
+    /// Which lock guards it.
+    pub lock: String,
+    /// The writer's fence.
+    pub fence: u64,
+    /// The writer.
+    pub holder: String,
+    /// What was written; nothing if the writer only showed its fence, to read.
+    pub value: Option<u64>,
+    /// Whether the store took it.
+    pub accepted: bool,
+}
+
+/// What somebody wrote where nobody checks, in the order of arrival.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UnfencedLine {
+    /// Which lock should have guarded it.
+    pub lock: String,
+    /// The writer's fence, which nobody looked at.
+    pub fence: u64,
+    /// What was written.
+    pub value: u64,
+}
+
+/// A fault as it was done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FaultLine {
+    /// Its kind, as counted in the report.
+    pub kind: String,
+    /// To whom and how.
+    pub story: String,
+}
+
+/// What the run itself knows and the checks need.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Meta {
+    /// The seed of the schedule.
+    pub seed: u64,
+    /// `redis`, `valkey` or `sqlite`.
+    pub backend: String,
+    /// For how long faults were made.
+    pub seconds: u64,
+    /// How many nodes.
+    pub nodes: usize,
+    /// How many holder processes at a time.
+    pub holders: usize,
+    /// How many locks.
+    pub locks: usize,
+    /// Whether assumptions of the protocol were broken on purpose.
+    pub beyond: bool,
+    /// What took part.
+    pub versions: Vec<String>,
+    /// When it began.
+    pub started: u64,
+    /// When the last fault was over.
+    pub calm_from: u64,
+    /// Within this after it, everybody must have had a lock.
+    pub calm_within_seconds: u64,
+    /// The fewest critical sections that mean anything.
+    pub sections_floor: u64,
+    /// The last life of each holder.
+    pub last_lives: Vec<u64>,
+}
+
+/// One life of one holder process.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Life {
+    /// Which holder.
+    pub holder: usize,
+    /// Which of its lives.
+    pub life: u64,
+    /// What it wrote down.
+    pub events: Vec<At<Event>>,
+}
+
+/// All that was written down.
+#[derive(Debug, Clone)]
+pub struct History {
+    /// About the run.
+    pub meta: Meta,
+    /// By the holders.
+    pub lives: Vec<Life>,
+    /// By the store.
+    pub store: Vec<StoreLine>,
+    /// Where nobody checks.
+    pub unfenced: Vec<UnfencedLine>,
+    /// By whoever made trouble.
+    pub faults: Vec<At<FaultLine>>,
+}
+
+impl History {
+    /// Reads a folder that a run left.
+    pub fn read(folder: &Path) -> io::Result<Self> {
+        let meta = fs::read_to_string(folder.join(META))
+            .map_err(|error| because(error, &folder.join(META)))?;
+        let meta = serde_json::from_str(&meta).map_err(io::Error::other)?;
+        let mut lives = Vec::new();
+        for entry in fs::read_dir(folder.join(HOLDERS))? {
+            let path = entry?.path();
+            let Some((holder, life)) = life_of(&path) else { continue };
+            lives.push(Life { holder, life, events: read_lines(&path)? });
+        }
+        lives.sort_by_key(|life| (life.holder, life.life));
+        Ok(Self {
+            meta,
+            lives,
+            store: read_lines(&folder.join(STORE))?,
+            unfenced: read_lines(&folder.join(UNFENCED))?,
+            faults: read_lines(&folder.join(FAULTS))?,
+        })
+    }
+}
+
+/// About the run.
+pub const META: &str = "meta.json";
+/// One file per life of a holder.
+pub const HOLDERS: &str = "holders";
+/// The store's journal.
+pub const STORE: &str = "store.jsonl";
+/// The log that nobody checks.
+pub const UNFENCED: &str = "unfenced.jsonl";
+/// The faults as they were done.
+pub const FAULTS: &str = "faults.jsonl";
+
+/// The file of one life of one holder.
+pub fn life_file(folder: &Path, holder: usize, life: u64) -> PathBuf {
+    folder.join(HOLDERS).join(format!("{holder}.{life}.jsonl"))
+}
+
+fn life_of(path: &Path) -> Option<(usize, u64)> {
+    let name = path.file_name()?.to_str()?.strip_suffix(".jsonl")?;
+    let (holder, life) = name.split_once('.')?;
+    Some((holder.parse().ok()?, life.parse().ok()?))
+}
+
+/// Writes lines to a file that may have other writers.
+#[derive(Debug)]
+pub struct Log(File);
+
+impl Log {
+    /// Appends to `path`, which may be new.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = File::options().create(true).append(true).open(path);
+        file.map(Self).map_err(|error| because(error, path))
+    }
+
+    /// One line, by one `write`: what other processes append does not get between.
+    pub fn line(&mut self, what: &impl Serialize) -> io::Result<()> {
+        let mut line = serde_json::to_vec(what).map_err(io::Error::other)?;
+        line.push(b'\n');
+        self.0.write_all(&line)
+    }
+
+    /// One line with the time of now.
+    pub fn now(&mut self, what: impl Serialize) -> io::Result<u64> {
+        let at = boot_nanos();
+        self.line(&At { at, what })?;
+        Ok(at)
+    }
+}
+
+/// The lines of a file. A torn last one, left by a killed process, is not there.
+pub fn read_lines<T: DeserializeOwned>(path: &Path) -> io::Result<Vec<T>> {
+    let text = fs::read_to_string(path).map_err(|error| because(error, path))?;
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let parse = |(number, line): (usize, &str)| {
+        serde_json::from_str(line).map_err(|error| {
+            io::Error::other(format!("{}, line {}: {error}", path.display(), number + 1))
+        })
+    };
+    whole.lines().enumerate().map(parse).collect()
+}
+
+fn because(error: io::Error, path: &Path) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,178 @@
+//! Runs chaos, judges a saved history, or is one of the processes of a run.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use leasehold_chaos::clock::boot_nanos;
+use leasehold_chaos::history::{History, META};
+use leasehold_chaos::report::Report;
+use leasehold_chaos::run::{Failure, Interrupt, run};
+use leasehold_chaos::schedule::{Backend, Plan};
+use leasehold_chaos::{holder, store};
+
+/// Make trouble for Leasehold on real servers and check the history
+///
+/// Ends with 0 if every promise was kept, 1 if one was broken, 2 if it could not be tried.
+#[derive(Debug, Parser)]
+#[command(version, args_conflicts_with_subcommands = true)]
+struct Args {
+    #[command(subcommand)]
+    role: Option<Role>,
+    /// What is tortured
+    #[arg(long, value_enum, default_value = "redis")]
+    backend: Backend,
+    /// For how long
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// The same seed makes the same trouble; a fresh one if nothing is said
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many processes compete
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(2..=500))]
+    holders: u16,
+    /// How many servers
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(2..=15))]
+    nodes: u16,
+    /// How many locks they compete for
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
+    locks: u16,
+    /// Break the protocol's assumptions too: clocks jump forward, locks are evicted. Exclusion is
+    /// then reported, not judged; the fences are
+    #[arg(long)]
+    beyond: bool,
+    /// Leave report.md, report.json and the history here
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Keep the history also when nothing was broken
+    #[arg(long)]
+    keep: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// Judge a history that was kept
+    Check {
+        /// Where it is
+        dir: PathBuf,
+    },
+    #[command(hide = true)]
+    Holder { setup: String },
+    #[command(hide = true)]
+    Store { socket: PathBuf, journal: PathBuf },
+}
+
+const BROKEN: u8 = 1;
+const NOT_TRIED: u8 = 2;
+
+fn main() -> ExitCode {
+    let mut args = Args::parse();
+    let done = match args.role.take() {
+        None => chaos(&args),
+        Some(Role::Check { dir }) => check(&dir),
+        Some(Role::Holder { setup }) => hold(&setup).map(|()| ExitCode::SUCCESS),
+        Some(Role::Store { socket, journal }) => store::serve(&socket, &journal)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| format!("the store: {error}")),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("leasehold-chaos: {error}");
+        ExitCode::from(NOT_TRIED)
+    })
+}
+
+fn hold(setup: &str) -> Result<(), String> {
+    let setup: holder::Setup = serde_json::from_str(setup).map_err(|error| error.to_string())?;
+    let who = format!("holder {}.{}", setup.holder, setup.life);
+    holder::work(&setup).map_err(|error| format!("{who}: {error}"))
+}
+
+fn check(dir: &Path) -> Result<ExitCode, String> {
+    let is_history = dir.join(META).exists();
+    let folder = if is_history { dir.to_owned() } else { dir.join("history") };
+    let history = History::read(&folder).map_err(|error| error.to_string())?;
+    Ok(tell(&Report::of(&history)))
+}
+
+fn tell(report: &Report) -> ExitCode {
+    print!("{}", report.text());
+    if report.kept { ExitCode::SUCCESS } else { ExitCode::from(BROKEN) }
+}
+
+fn chaos(args: &Args) -> Result<ExitCode, String> {
+    // Small enough to be typed.
+    let seed = args.seed.unwrap_or_else(|| boot_nanos() % 1_000_000);
+    let is_file = args.backend == Backend::Sqlite;
+    if is_file && args.beyond {
+        return Err("a SQLite file has no assumptions to break: leave out --beyond".into());
+    }
+    let plan = Plan {
+        seed,
+        backend: args.backend,
+        time: Duration::from_secs(args.seconds),
+        nodes: if is_file { 1 } else { args.nodes.into() },
+        holders: args.holders.into(),
+        locks: args.locks.into(),
+        beyond: args.beyond,
+    };
+    let folder = Folder::new(args)?;
+    eprintln!("leasehold-chaos: seed {seed}, history in {}", folder.path.display());
+    match run(plan, &folder.path, &interrupt()?) {
+        Ok(()) => {}
+        Err(Failure::Signal(signal)) => {
+            eprintln!("leasehold-chaos: ended by a signal, nothing was judged");
+            return Ok(ExitCode::from(128_u8.saturating_add(signal as u8)));
+        }
+        Err(Failure::Io(error)) => return Err(error.to_string()),
+    }
+    let history = History::read(&folder.path).map_err(|error| error.to_string())?;
+    let report = Report::of(&history);
+    if let Some(dir) = &args.report {
+        report.save(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    }
+    let code = tell(&report);
+    if args.keep || !report.kept {
+        let kept = folder.keep();
+        eprintln!("leasehold-chaos: judge it again: leasehold-chaos check {}", kept.display());
+    }
+    Ok(code)
+}
+
+/// Where the history is written; gone with this unless it is kept.
+struct Folder {
+    path: PathBuf,
+    temporary: Option<tempfile::TempDir>,
+}
+
+impl Folder {
+    fn new(args: &Args) -> Result<Self, String> {
+        if let Some(dir) = &args.report {
+            let path = dir.join("history");
+            if path.join(META).exists() {
+                return Err(format!("{} has a history already: name another", dir.display()));
+            }
+            return Ok(Self { path, temporary: None });
+        }
+        let temporary = tempfile::Builder::new().prefix("leasehold-chaos-").tempdir();
+        let temporary = temporary.map_err(|error| format!("no temporary folder: {error}"))?;
+        Ok(Self { path: temporary.path().to_owned(), temporary: Some(temporary) })
+    }
+
+    fn keep(self) -> PathBuf {
+        self.temporary.map_or(self.path, tempfile::TempDir::keep)
+    }
+}
+
+/// Ends the run in order when somebody asks for it; a second time at once.
+fn interrupt() -> Result<Interrupt, String> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let interrupt: Interrupt = Arc::new(AtomicUsize::new(0));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register_usize(signal, interrupt.clone(), signal as usize)
+            .map_err(|error| format!("signal {signal}: {error}"))?;
+    }
+    Ok(interrupt)
+}

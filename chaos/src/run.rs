@@ -1,0 +1,337 @@
+//! One run: start everything, make trouble by the schedule, let calm return, stop.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use leasehold_testkit::Need;
+
+use crate::chance::Chance;
+use crate::clock::boot_nanos;
+use crate::cluster::Cluster;
+use crate::fault::{Fault, Planned};
+use crate::history::{FAULTS, FaultLine, HOLDERS, Log, META, Meta, STORE, UNFENCED};
+use crate::holder::{Setup, builder};
+use crate::holders::{Holders, StoreProcess};
+use crate::schedule::{Backend, Plan, schedule};
+use crate::watch::{Progress, Watch};
+
+/// After the last fault everybody gets a lock within this: a quarantine, the longest wait for a
+/// lock, and the rest for a machine that is busy with something else.
+const CALM_WITHIN: Duration = Duration::from_secs(60);
+
+/// Fewer critical sections than this many a second, and faults cannot have met many of them.
+const SECTIONS_PER_SECOND: f64 = 0.5;
+
+/// How long a fault waits for somebody to hold the lock that it is aimed at.
+const AIM_FOR: Duration = Duration::from_secs(1);
+
+const TICK: Duration = Duration::from_millis(10);
+
+/// Why a run has no history to judge.
+#[derive(Debug)]
+pub enum Failure {
+    /// Somebody asked it to end: the number of the signal.
+    Signal(i32),
+    /// Something outside the test did not work.
+    Io(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// What is to end a run early: the number of a signal, or 0.
+pub type Interrupt = Arc<AtomicUsize>;
+
+/// Whether what is not in the repository is there.
+fn check_needs(backend: Backend) -> io::Result<()> {
+    let need = match backend {
+        Backend::Redis => Need::Redis,
+        Backend::Valkey => Need::Valkey,
+        Backend::Sqlite => return Ok(()),
+    };
+    need.check().map_err(io::Error::other)
+}
+
+struct Run<'a> {
+    plan: Plan,
+    versions: Vec<String>,
+    names: Vec<String>,
+    cluster: Cluster,
+    holders: Holders,
+    watch: Watch,
+    progress: Progress,
+    log: Log,
+    /// Whom a fault of the schedule met.
+    met: HashMap<usize, usize>,
+    faults: u64,
+    /// The same moment by two clocks.
+    started: u64,
+    start: Instant,
+    interrupt: &'a Interrupt,
+}
+
+/// Runs and leaves the history in `folder`.
+pub fn run(plan: Plan, folder: &Path, interrupt: &Interrupt) -> Result<(), Failure> {
+    let done = try_run(plan, folder, interrupt);
+    match (done, interrupt.load(Ordering::Relaxed)) {
+        // A signal from a terminal goes to the servers, too, and their end is no news then.
+        (Err(_), signal @ 1..) => Err(Failure::Signal(signal as i32)),
+        (done, _) => done,
+    }
+}
+
+fn try_run(plan: Plan, folder: &Path, interrupt: &Interrupt) -> Result<(), Failure> {
+    check_needs(plan.backend)?;
+    std::fs::create_dir_all(folder.join(HOLDERS))?;
+    let sockets = tempfile::Builder::new().prefix("leasehold-chaos-").tempdir()?;
+    let cluster = Cluster::start(&plan, sockets.path());
+    introduce(&cluster.url(), plan.backend == Backend::Sqlite)?;
+    let socket = sockets.path().join("store");
+    let _store = StoreProcess::start(&socket, &folder.join(STORE))?;
+    let mut run = Run::start(plan, cluster, folder, &socket, interrupt)?;
+    run.make_trouble(&schedule(plan))?;
+    let calm_from = boot_nanos();
+    run.await_calm(calm_from)?;
+    run.progress.end();
+    let meta = run.meta(calm_from);
+    run.holders.finish();
+    let meta = serde_json::to_string_pretty(&meta).map_err(io::Error::other)?;
+    std::fs::write(folder.join(META), meta)?;
+    Ok(())
+}
+
+/// A person says that the cluster is new: the holders must not.
+fn introduce(url: &str, is_file: bool) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let locks = builder(url, is_file).open().await.map_err(io::Error::other)?;
+        if !is_file {
+            locks.init().await.map_err(io::Error::other)?;
+        }
+        Ok(())
+    })
+}
+
+/// A fault of the schedule, by its number, and until when.
+#[derive(Debug)]
+struct Timed {
+    fault: usize,
+    until: Duration,
+}
+
+impl<'a> Run<'a> {
+    /// Starts the holders.
+    fn start(
+        plan: Plan,
+        cluster: Cluster,
+        folder: &Path,
+        store: &Path,
+        interrupt: &'a Interrupt,
+    ) -> io::Result<Self> {
+        let names: Vec<_> = (0..plan.locks).map(|lock| format!("lock-{lock}")).collect();
+        let pattern = Setup {
+            url: cluster.url(),
+            holder: 0,
+            life: 0,
+            seed: Chance::new(plan.seed).bits(),
+            locks: names.clone(),
+            history: folder.to_owned(),
+            store: store.to_owned(),
+            unfenced: folder.join(UNFENCED),
+            is_file: plan.backend == Backend::Sqlite,
+        };
+        let (started, start) = (boot_nanos(), Instant::now());
+        Ok(Self {
+            plan,
+            versions: vec![format!("leasehold {}", env!("CARGO_PKG_VERSION")), cluster.version()],
+            names,
+            cluster,
+            holders: Holders::start(plan.holders, folder, pattern)?,
+            watch: Watch::new(folder, plan.holders),
+            progress: Progress::new(),
+            log: Log::open(&folder.join(FAULTS))?,
+            met: HashMap::new(),
+            faults: 0,
+            started,
+            start,
+            interrupt,
+        })
+    }
+
+    fn meta(&self, calm_from: u64) -> Meta {
+        let plan = &self.plan;
+        Meta {
+            seed: plan.seed,
+            backend: plan.backend.name().into(),
+            seconds: plan.time.as_secs(),
+            nodes: plan.nodes,
+            holders: plan.holders,
+            locks: plan.locks,
+            beyond: plan.beyond,
+            versions: self.versions.clone(),
+            started: self.started,
+            calm_from,
+            calm_within_seconds: CALM_WITHIN.as_secs(),
+            sections_floor: (plan.time.as_secs_f64() * SECTIONS_PER_SECOND) as u64,
+            last_lives: self.holders.lives().to_vec(),
+        }
+    }
+
+    fn make_trouble(&mut self, planned: &[Planned]) -> Result<(), Failure> {
+        let mut coming = (0..planned.len()).peekable();
+        // Faults that wait for somebody to hold the lock, each until when; and those in force.
+        let (mut aimed, mut in_force): (Vec<Timed>, Vec<Timed>) = (Vec::new(), Vec::new());
+        loop {
+            let now = self.start.elapsed();
+            for ended in in_force.extract_if(.., |timed| timed.until <= now) {
+                self.end(ended.fault, &planned[ended.fault])?;
+            }
+            while let Some(fault) = coming.next_if(|fault| planned[*fault].from <= now) {
+                if planned[fault].fault.aim().is_some() {
+                    aimed.push(Timed { fault, until: now + AIM_FOR });
+                } else {
+                    self.begin(fault, &planned[fault])?;
+                    in_force.push(Timed { fault, until: planned[fault].to });
+                }
+            }
+            let names = &self.names;
+            let watch = &self.watch;
+            let is_ripe = |timed: &mut Timed| {
+                let lock = planned[timed.fault].fault.aim().map_or("", |lock| &names[lock]);
+                watch.holder_of(lock).is_some() || timed.until <= now
+            };
+            for Timed { fault, .. } in aimed.extract_if(.., is_ripe).collect::<Vec<_>>() {
+                self.begin(fault, &planned[fault])?;
+                let lasts = planned[fault].to - planned[fault].from;
+                in_force.push(Timed { fault, until: now + lasts });
+            }
+            let is_over = coming.peek().is_none() && aimed.is_empty() && in_force.is_empty();
+            if is_over && now >= self.plan.time {
+                return Ok(());
+            }
+            self.tick()?;
+        }
+    }
+
+    fn await_calm(&mut self, from: u64) -> Result<(), Failure> {
+        let end = Instant::now() + CALM_WITHIN;
+        while !self.watch.all_granted_after(from) && Instant::now() < end {
+            self.tick()?;
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), Failure> {
+        match self.interrupt.load(Ordering::Relaxed) {
+            0 => {}
+            signal => return Err(Failure::Signal(signal as i32)),
+        }
+        if let Some(holder) = self.holders.ended().first() {
+            let story = format!("holder {holder} ended by itself; its words are above");
+            return Err(Failure::Io(io::Error::other(story)));
+        }
+        self.cluster.slew();
+        self.watch.read(self.holders.lives())?;
+        let (watch, seconds) = (&self.watch, self.start.elapsed().as_secs());
+        let (faults, all) = (self.faults, self.plan.time.as_secs());
+        self.progress.show(|| {
+            let time = if seconds < all { format!("{seconds} of {all} s") } else { "calm".into() };
+            format!(
+                "{time}: {} acquisitions, {faults} faults, {} late writes refused",
+                watch.grants, watch.late
+            )
+        });
+        thread::sleep(TICK);
+        Ok(())
+    }
+
+    fn begin(&mut self, index: usize, planned: &Planned) -> Result<(), Failure> {
+        let time = planned.to - planned.from;
+        let mut story = planned.to_string();
+        let done = match &planned.fault {
+            Fault::Node { nodes, kind } => self.cluster.hurt(nodes, *kind, time),
+            Fault::Link { nodes, side, kind } => {
+                self.cluster.cut_off(nodes, *side, *kind);
+                Ok(())
+            }
+            Fault::Pause { lock, holder } | Fault::Crash { lock, holder } => {
+                let whom = self.watch.holder_of(&self.names[*lock]).unwrap_or(*holder);
+                let is_hit = match planned.fault {
+                    Fault::Pause { .. } => self.holders.pause(whom),
+                    _ => self.holders.kill(whom),
+                };
+                if !is_hit {
+                    return Ok(());
+                }
+                self.met.insert(index, whom);
+                story = format!("{story}: holder {whom}");
+                Ok(())
+            }
+            Fault::Grab => match self.cluster.grab() {
+                Ok(false) => return Ok(()),
+                done => done.map(drop),
+            },
+        };
+        self.note(planned, story, done)
+    }
+
+    fn end(&mut self, index: usize, planned: &Planned) -> Result<(), Failure> {
+        let done = match &planned.fault {
+            Fault::Node { nodes, kind } => self.cluster.heal(nodes, *kind),
+            Fault::Link { nodes, .. } => {
+                self.cluster.reconnect(nodes);
+                Ok(())
+            }
+            Fault::Pause { .. } => {
+                if let Some(holder) = self.met.remove(&index) {
+                    self.holders.resume(holder);
+                }
+                Ok(())
+            }
+            Fault::Crash { .. } => {
+                if let Some(holder) = self.met.remove(&index) {
+                    self.holders.begin_life(holder)?;
+                }
+                Ok(())
+            }
+            Fault::Grab => {
+                self.cluster.let_go();
+                Ok(())
+            }
+        };
+        match done {
+            Ok(()) => Ok(()),
+            // A fault that cannot be taken back would spoil the calm, and the verdict with it.
+            Err(error) => {
+                Err(io::Error::other(format!("{planned} cannot be ended: {error}")).into())
+            }
+        }
+    }
+
+    /// Writes a fault down; one that failed as such, so that nobody believes in it.
+    fn note(
+        &mut self,
+        planned: &Planned,
+        story: String,
+        done: Result<(), String>,
+    ) -> Result<(), Failure> {
+        let line = match done {
+            Ok(()) => FaultLine { kind: planned.fault.kind().into(), story },
+            Err(error) => FaultLine {
+                kind: format!("{} (failed)", planned.fault.kind()),
+                story: format!("{story}: {error}"),
+            },
+        };
+        self.faults += 1;
+        self.log.now(line)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,247 @@
+//! Each judge refuses the history it is there to refuse, and only that.
+
+use leasehold_chaos::check::{self, Outcome};
+use leasehold_chaos::history::{At, Event, History, Life, Meta, StoreLine, UnfencedLine};
+
+const MS: u64 = 1_000_000;
+
+const EXCLUSION: &str = "two holders are never valid at once";
+const MUTEX: &str = "the history is that of a fenced mutex";
+const UNIQUE: &str = "F1: fences are unique";
+const GROW: &str = "F2: fences grow in real time";
+const LOST: &str = "a lost lease stays lost";
+const STORE: &str = "the fenced store took no late write";
+const LATE: &str = "late writes were refused by the fence";
+const WORK: &str = "work goes on";
+const CALM: &str = "after the last fault everybody gets a lock";
+
+/// An acquisition: asked, granted, believed until, given back; in milliseconds.
+struct Hold {
+    holder: usize,
+    fence: u64,
+    asked: u64,
+    granted: u64,
+    until: u64,
+    gives_back: Option<u64>,
+}
+
+fn hold(holder: usize, fence: u64, times: [u64; 3], gives_back: Option<u64>) -> Hold {
+    let [asked, granted, until] = times;
+    Hold { holder, fence, asked, granted, until, gives_back }
+}
+
+fn at(ms: u64, what: Event) -> At<Event> {
+    At { at: ms * MS, what }
+}
+
+fn history(holds: &[Hold]) -> History {
+    let mut lives: Vec<Life> =
+        (0..2).map(|holder| Life { holder, life: 1, events: Vec::new() }).collect();
+    let mut store = Vec::new();
+    let mut unfenced = Vec::new();
+    for (number, hold) in (1..).zip(holds) {
+        let (op, lock, value) = (number, "l".to_owned(), number);
+        let holder = format!("h{}", hold.fence);
+        let events = &mut lives[hold.holder].events;
+        let until = Some(hold.until * MS);
+        let granted = Event::Granted {
+            op,
+            lock: lock.clone(),
+            fence: hold.fence,
+            holder: holder.clone(),
+            until,
+        };
+        events.push(at(hold.asked, Event::Asks { op, lock: lock.clone() }));
+        events.push(at(hold.granted, granted));
+        events.push(at(hold.granted, Event::Wrote { op, value, accepted: true }));
+        if let Some(ms) = hold.gives_back {
+            events.push(at(ms, Event::GivesBack { op, waits: true }));
+            events.push(at(ms + 1, Event::GaveBack { op, outcome: "released".into() }));
+        }
+        store.push(line(hold.fence, Some(value), true));
+        unfenced.push(UnfencedLine { lock, fence: hold.fence, value });
+    }
+    // The first holder comes back and is too late.
+    if let Some(first) = holds.first() {
+        store.push(line(first.fence, Some(99), false));
+        unfenced.push(UnfencedLine { lock: "l".into(), fence: first.fence, value: 99 });
+    }
+    let meta = Meta {
+        seed: 1,
+        backend: "redis".into(),
+        seconds: 1,
+        nodes: 5,
+        holders: 2,
+        locks: 1,
+        beyond: false,
+        versions: Vec::new(),
+        started: 0,
+        calm_from: 0,
+        calm_within_seconds: 10,
+        sections_floor: 1,
+        last_lives: vec![1, 1],
+    };
+    History { meta, lives, store, unfenced, faults: Vec::new() }
+}
+
+fn line(fence: u64, value: Option<u64>, accepted: bool) -> StoreLine {
+    let holder = format!("h{fence}");
+    StoreLine { at: 0, lock: "l".into(), fence, holder, value, accepted }
+}
+
+/// A history with nothing wrong: three holds, one of them lost and overtaken.
+fn good() -> Vec<Hold> {
+    vec![
+        hold(0, 10, [0, 5, 100], Some(50)),
+        hold(1, 20, [1, 52, 150], None),
+        hold(0, 30, [60, 151, 250], Some(160)),
+    ]
+}
+
+fn of(history: &History, outcome: Outcome) -> Vec<String> {
+    let findings = check::all(history);
+    findings.into_iter().filter(|f| f.outcome == outcome).map(|f| f.promise).collect()
+}
+
+#[track_caller]
+fn assert_broken(history: &History, expected: &[&str]) {
+    assert_eq!(of(history, Outcome::Broken), expected, "{:#?}", check::all(history));
+}
+
+#[test]
+fn nothing_is_found_where_nothing_is_wrong() {
+    let history = history(&good());
+    assert_broken(&history, &[]);
+    assert_eq!(of(&history, Outcome::NotJudged), [""; 0]);
+}
+
+#[test]
+fn two_valid_holders_are_found() {
+    let mut holds = good();
+    holds[1].granted = 49;
+    assert_broken(&history(&holds), &[EXCLUSION, MUTEX]);
+}
+
+#[test]
+fn an_extension_that_reaches_into_the_next_hold_is_found() {
+    let mut history = history(&good());
+    history.lives[1].events.push(at(140, Event::Believes { op: 2, until: Some(170 * MS) }));
+    assert_broken(&history, &[EXCLUSION, MUTEX]);
+}
+
+#[test]
+fn what_no_pair_of_holds_shows_is_found_by_the_order_of_all() {
+    // One held it from start to end while the acquire of the other was under way: no two were
+    // valid at once, and fences of overlapping acquires may come in any order.
+    let holds = |fence| [hold(0, fence, [0, 40, 100], None), hold(1, 20, [5, 20, 90], Some(30))];
+    let mut right = history(&holds(30));
+    right.store.clear();
+    right.lives.iter_mut().for_each(|life| {
+        life.events.retain(|line| !matches!(line.what, Event::Wrote { .. }));
+    });
+    assert_broken(&right, &[WORK]);
+    // But with the lower fence it was first, and had it still when the other got it.
+    assert_broken(&history(&holds(10)), &[MUTEX]);
+}
+
+#[test]
+fn a_fence_given_twice_is_found() {
+    let mut holds = good();
+    holds[1].fence = 10;
+    let mut history = history(&holds);
+    // The store cannot tell two holders of one name apart; this is about the fence alone.
+    history.store.truncate(1);
+    history.store.push(line(10, Some(2), true));
+    history.store.push(line(30, Some(3), true));
+    assert_broken(&history, &[MUTEX, UNIQUE]);
+}
+
+#[test]
+fn a_fence_that_goes_down_in_real_time_is_found() {
+    let mut holds = good();
+    holds[2].fence = 15;
+    let mut history = history(&holds);
+    history.store[2].accepted = false;
+    history.lives[0].events.retain(|line| !matches!(line.what, Event::Wrote { op: 3, .. }));
+    assert_broken(&history, &[MUTEX, GROW]);
+}
+
+#[test]
+fn overlapping_acquires_may_have_their_fences_in_any_order() {
+    // Both asked at the same time; the later fence was granted and lost unseen.
+    let holds = [hold(0, 10, [0, 80, 60], None), hold(1, 20, [0, 70, 150], None)];
+    assert_broken(&history(&holds), &[]);
+}
+
+#[test]
+fn a_lease_that_comes_back_is_found() {
+    let mut history = history(&good());
+    history.lives[1].events.push(at(151, Event::Believes { op: 2, until: None }));
+    history.lives[1].events.push(at(152, Event::Believes { op: 2, until: Some(150 * MS) }));
+    assert_broken(&history, &[LOST]);
+}
+
+#[test]
+fn a_late_write_that_was_taken_is_found() {
+    let mut history = history(&good());
+    history.store.last_mut().unwrap().accepted = true;
+    history.store.last_mut().unwrap().value = Some(4);
+    assert_broken(&history, &[STORE]);
+}
+
+#[test]
+fn a_write_in_time_that_was_refused_is_found() {
+    let mut history = history(&good());
+    history.store[2].accepted = false;
+    history.lives[0].events.retain(|line| !matches!(line.what, Event::Wrote { op: 3, .. }));
+    assert_broken(&history, &[STORE]);
+}
+
+#[test]
+fn a_lost_update_is_found() {
+    let mut overwritten = history(&good());
+    overwritten.store[2].value = Some(2);
+    overwritten.lives[0].events.retain(|line| !matches!(line.what, Event::Wrote { op: 3, .. }));
+    assert_broken(&overwritten, &[STORE]);
+    let mut forgotten = history(&good());
+    forgotten.store.remove(2);
+    assert_broken(&forgotten, &[STORE]);
+}
+
+#[test]
+fn a_run_without_late_writes_says_that_it_proved_less() {
+    let mut history = history(&good());
+    history.store.pop();
+    assert_eq!(of(&history, Outcome::NotJudged), [LATE]);
+}
+
+#[test]
+fn standing_still_is_found() {
+    let mut history = history(&good());
+    history.meta.sections_floor = 4;
+    assert_broken(&history, &[WORK]);
+}
+
+#[test]
+fn a_holder_that_gets_nothing_after_the_last_fault_is_found() {
+    let mut late = history(&good());
+    late.meta.calm_from = 60 * MS;
+    assert_broken(&late, &[CALM]);
+    let mut dead = history(&good());
+    dead.meta.last_lives[1] = 2;
+    assert_broken(&dead, &[CALM]);
+}
+
+#[test]
+fn beyond_the_assumptions_exclusion_is_told_and_the_rest_is_judged() {
+    let mut holds = good();
+    holds[1].granted = 49;
+    let mut overlap = history(&holds);
+    overlap.meta.beyond = true;
+    assert_broken(&overlap, &[]);
+    assert_eq!(of(&overlap, Outcome::NotJudged), [EXCLUSION, MUTEX]);
+    let told = check::all(&overlap).into_iter().find(|finding| finding.promise == EXCLUSION);
+    assert!(told.unwrap().story.starts_with("not promised here, and broken 1 time(s)"));
+    overlap.store[2].accepted = false;
+    assert_broken(&overlap, &[STORE]);
+}
