@@ -53,7 +53,7 @@ impl ClockWatch {
     /// Takes a reading. Upon a jump, later readings are judged from the new time.
     pub fn observe(&mut self, sample: ClockSample) -> Option<ClockJump> {
         // A node may say anything, and nothing that it says may overflow.
-        let clock = i64::try_from(sample.clock.0).unwrap_or(i64::MAX);
+        let clock = sample.clock.0 as i64;
         let fresh = Bounds {
             low: clock.saturating_sub(micros(sample.received)).saturating_sub(1),
             high: clock.saturating_sub(micros(sample.sent)).saturating_add(1),

@@ -197,7 +197,7 @@ fn info(site: &Site) -> String {
     let redis = site.redis();
     format!(
         "{}\r\nrun_id:{}-{}\r\nrole:master\r\nredis_mode:standalone\r\ncluster_enabled:0\r\n\
-         maxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:{}\r\n",
+         master_replid2:0000\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:{}\r\n",
         redis.flavor.version,
         site.name,
         redis.life,
