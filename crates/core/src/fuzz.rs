@@ -131,7 +131,11 @@ fn facts(input: &mut Input<'_>, written: Option<&str>) -> Facts {
     let record = match input.below(4) {
         0 => None,
         1 => Some(input.text()),
-        2 => Some(Record { cluster: policy().cluster, nodes: 3, ..record(input) }.to_string()),
+        2 => {
+            let foreign = record(input);
+            let cluster = if input.below(4) == 0 { foreign.cluster } else { policy().cluster };
+            Some(Record { cluster, nodes: 3, run_id: "one".into(), ..foreign }.to_string())
+        }
         _ => written.map(str::to_owned),
     };
     Facts {
