@@ -70,8 +70,11 @@ fn a_lease_that_ran_out_during_a_pause_is_lost_at_once_and_for_ever() {
         };
         world.sleep(0, 2).await;
         world.skip(TTL);
-        let at_once = guard.ensure_valid(Duration::ZERO).is_err() && guard.validity().is_zero();
-        world.require(at_once, || format!("{guard:?} is believed after a pause"));
+        // Nobody looks in the other runs: then the answer that is under way must not be believed.
+        if world.chance(50) {
+            let at_once = guard.ensure_valid(Duration::ZERO).is_err() && guard.validity().is_zero();
+            world.require(at_once, || format!("{guard:?} is believed after a pause"));
+        }
         let told = tokio::time::timeout(Duration::from_millis(200), guard.lost()).await;
         world.require(told.is_ok(), || "nobody was told of the loss".into());
         let _ = extending.await.expect("no panic");
