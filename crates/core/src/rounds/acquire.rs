@@ -11,7 +11,7 @@ use crate::{Answer, Drift, Fence, Holder, Lease, LockName, Moment, Owner, Quorum
 const ROUNDS_MAX: u32 = 3;
 
 /// What is asked for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcquireSpec {
     /// Which lock.
     pub lock: LockName,
@@ -26,7 +26,7 @@ pub struct AcquireSpec {
 }
 
 /// One attempt to acquire: up to three rounds with the same holder.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcquireRound {
     spec: AcquireSpec,
     quorum: Quorum,

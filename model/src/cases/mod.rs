@@ -1,0 +1,41 @@
+//! The cases: what must hold within which bounds (`sound`), and what must be found (`broken`).
+
+mod broken;
+mod sound;
+
+use crate::case::{Case, Expected};
+use crate::promise::Promise;
+use crate::setup::{Clock, Setup};
+
+/// All cases, small and large.
+pub fn all() -> Vec<Case> {
+    [sound::acquire(), sound::extend(), sound::refresh(), sound::wipe(), sound::lists()]
+        .into_iter()
+        .flatten()
+        .chain(broken::all())
+        .collect()
+}
+
+fn holds(name: &'static str, what: &'static str, setup: Setup, states: usize) -> Case {
+    Case { name, what, setup, expected: Expected::Holds { states }, large: false }
+}
+
+fn breaks(
+    name: &'static str,
+    what: &'static str,
+    promise: Promise,
+    setup: Setup,
+    steps: usize,
+) -> Case {
+    Case { name, what, setup, expected: Expected::Breaks { promise, steps }, large: false }
+}
+
+/// Too long for every test run.
+fn large(case: Case) -> Case {
+    Case { large: true, ..case }
+}
+
+/// Clocks within one tick of real time, which goes from 2 to `to`.
+const fn clock(to: u8, quarantine: u8) -> Option<Clock> {
+    Some(Clock { skew: 1, from: 2, to, quarantine })
+}

@@ -1,0 +1,111 @@
+//! One step of the world.
+
+use crate::holders::Decision;
+
+/// What may happen next. Nodes and attempts by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Happening {
+    /// An attempt begins.
+    Start {
+        /// Which.
+        agent: u8,
+        /// The proposal of its first round.
+        proposal: u8,
+        /// The member list that it is configured for.
+        list: u8,
+    },
+    /// A question of an attempt reaches a node, and the answer is on its way.
+    Arrive(Arrival),
+    /// A holder decides other than to believe that it holds.
+    Decide {
+        /// Who.
+        agent: u8,
+        /// What.
+        decision: Decision,
+    },
+    /// A holder sends an extend, or a refresh if `to` is above its token.
+    Extend {
+        /// Who.
+        agent: u8,
+        /// The fence that the nodes shall have.
+        to: u8,
+    },
+    /// A holder releases.
+    Release {
+        /// Who.
+        agent: u8,
+    },
+    /// The owner's time is over on a node. Only in a plain world.
+    Expire {
+        /// Which node.
+        node: u8,
+    },
+    /// A node loses its memory.
+    Wipe {
+        /// Which.
+        node: u8,
+    },
+    /// A node that lost its memory is back.
+    Rejoin {
+        /// Which.
+        node: u8,
+    },
+    /// `core::Admission` looks at a node that lost its memory.
+    Examine {
+        /// Which.
+        node: u8,
+        /// What its clock shows.
+        clock: u8,
+    },
+    /// Time passes.
+    Tick,
+    /// A node's floor is changed so that fences below it may be forgotten.
+    RaiseFloor {
+        /// Which node.
+        node: u8,
+        /// The new floor.
+        to: u8,
+    },
+    /// A node forgets idle fences.
+    Forget {
+        /// Which.
+        node: u8,
+        /// Whether the owner ran out before.
+        expired: bool,
+    },
+    /// A node serves the longer list from now on.
+    Switch {
+        /// Which.
+        node: u8,
+    },
+    /// A node serves no list for now.
+    Bar {
+        /// Which.
+        node: u8,
+    },
+    /// All nodes serve the longer list.
+    SwitchAll {
+        /// The floor of their new records.
+        floor: u8,
+    },
+}
+
+/// A question reaches a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// Whose.
+    pub agent: u8,
+    /// Its how manieth question.
+    pub question: u8,
+    /// Which node.
+    pub node: u8,
+    /// Whether the time of the owner there was over before.
+    ///
+    /// An owner may run out at any moment, but nobody notices before the next question comes.
+    pub expired: bool,
+    /// Whether the answer is seen, if it decides.
+    ///
+    /// A holder that can believe that it holds might as well do so at once: to do so later only
+    /// gives others less to break.
+    pub seen: bool,
+}

@@ -1,0 +1,73 @@
+//! What is promised, as predicates of one state.
+
+use std::fmt;
+
+use crate::holders::quorum;
+use crate::protocol::Protocol;
+use crate::state::{Agent, State};
+
+/// One promise of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Promise {
+    /// Two acquisitions never get the same number; neither does a refresh.
+    F1,
+    /// If A completed before B started, B's fence is larger.
+    F2,
+    /// An extend or refresh that started after a later holder completed fails.
+    F5,
+    /// Of two that hold, the one with the lower fence lost its lease on some node before.
+    F6,
+    /// From B's completion on, fewer than a quorum can keep A with a lower fence.
+    F7,
+    /// Two never hold at once. Only where nothing expires.
+    M,
+}
+
+impl Promise {
+    /// Whether it holds in `state`.
+    pub fn holds(self, protocol: &Protocol, state: &State) -> bool {
+        let agents = &state.agents[..protocol.setup.agents];
+        match self {
+            Self::F2 => !state.broke_f2,
+            Self::F5 => !state.broke_f5,
+            Self::F1 => !pairs(agents).any(|(a, b)| shares_a_number(a, b)),
+            Self::M => !pairs(agents).any(|(a, b)| a.holds() && b.holds()),
+            Self::F6 => !pairs(agents)
+                .any(|(a, b)| a.holds() && b.holds() && a.fence < b.fence && !a.missed),
+            Self::F7 => !pairs(agents).any(|(a, b)| {
+                a.completed()
+                    && b.completed()
+                    && a.fence < b.fence
+                    && can_be_kept(protocol, state, a)
+            }),
+        }
+    }
+}
+
+/// All pairs, in both orders.
+fn pairs(agents: &[Agent]) -> impl Iterator<Item = (&Agent, &Agent)> {
+    let others =
+        |(i, a)| agents.iter().enumerate().filter(move |(j, _)| i != *j).map(move |(_, b)| (a, b));
+    agents.iter().enumerate().flat_map(others)
+}
+
+fn shares_a_number(a: &Agent, b: &Agent) -> bool {
+    let numbers = [b.fence, b.token];
+    a.completed() && b.completed() && (numbers.contains(&a.fence) || numbers.contains(&a.token))
+}
+
+fn can_be_kept(protocol: &Protocol, state: &State, agent: &Agent) -> bool {
+    let members = protocol.setup.list_len(agent.list);
+    let kept = state.nodes[..members].iter().filter(|node| {
+        let view = protocol.nodes.view(node.table);
+        let owner = view.owner.map(|owner| &state.agents[usize::from(owner)]);
+        owner.is_some_and(|owner| owner.fence == agent.fence) && view.fence <= agent.token
+    });
+    kept.count() >= quorum(members).needed()
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}

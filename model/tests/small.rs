@@ -1,0 +1,40 @@
+//! The small bounds, in every test run. The number of states is compared, too: a space that shrinks
+//! unnoticed proves less than it did.
+
+use leasehold_model::case::{Case, Effort, Expected};
+use leasehold_model::{cases, report};
+
+fn run_all(wanted: impl Fn(&Case) -> bool) {
+    let effort = Effort { threads: 1, limit: None };
+    let small = cases::all().into_iter().filter(|case| !case.large && wanted(case));
+    let mut surprises = Vec::new();
+    for case in small {
+        let outcome = case.run(effort, |_, _| {});
+        println!("{}", report::line(&outcome));
+        if !outcome.is_as_expected() {
+            surprises.push(report::line(&outcome));
+        }
+    }
+    assert!(surprises.is_empty(), "not as expected:\n{}", surprises.join("\n"));
+}
+
+#[test]
+fn every_promise_holds_in_each_state_within_the_small_bounds() {
+    run_all(|case| matches!(case.expected, Expected::Holds { .. }));
+}
+
+#[test]
+fn every_rule_that_is_left_out_is_missed() {
+    run_all(|case| matches!(case.expected, Expected::Breaks { .. }));
+}
+
+#[test]
+fn every_small_case_says_how_many_states_or_steps_it_has() {
+    for case in cases::all().iter().filter(|case| !case.large) {
+        let counted = match case.expected {
+            Expected::Holds { states } => states,
+            Expected::Breaks { steps, .. } => steps,
+        };
+        assert!(counted > 0, "{}", case.name);
+    }
+}
