@@ -110,3 +110,67 @@ pub(crate) enum Command {
     #[command(name = "__names", hide = true)]
     Names(names::Args),
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt as _;
+
+    use leasehold_testkit::fuzz;
+
+    use super::*;
+
+    /// What people type, and what they type wrongly.
+    const WORDS: [&str; 30] = [
+        "run",
+        "hold",
+        "acquire",
+        "extend",
+        "release",
+        "status",
+        "list",
+        "force-release",
+        "doctor",
+        "plan",
+        "completions",
+        "--",
+        "-",
+        "--help",
+        "--json",
+        "-q",
+        "-vv",
+        "--color",
+        "always",
+        "--backend",
+        "redis://u:p@a,b",
+        "--ttl",
+        "5x",
+        "-w",
+        "1h30m",
+        "-n",
+        "--fence",
+        "-1",
+        "18446744073709551616",
+        "",
+    ];
+
+    #[test]
+    fn any_words_are_a_command_or_are_refused() {
+        fuzz(300, &[], |input| {
+            let mut words = vec![OsString::from("leasehold")];
+            while !input.is_empty() && words.len() < 9 {
+                words.push(match input.below(5) {
+                    0 => OsString::from_vec(input.bytes().to_vec()),
+                    1 => format!("{}={}", input.pick(&WORDS), input.text()).into(),
+                    _ => input.pick(&WORDS).into(),
+                });
+            }
+            let alone = OnlyRun::try_parse_from(&words);
+            let with_all = Args::try_parse_from(&words);
+            // The short way must not understand what the long way does not.
+            if alone.is_ok() {
+                assert!(matches!(with_all, Ok(Args { command: Command::Run(_), .. })), "{words:?}");
+            }
+        });
+    }
+}

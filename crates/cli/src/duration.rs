@@ -57,6 +57,21 @@ mod tests {
     }
 
     #[test]
+    fn any_text_is_a_length_of_time_or_is_not_and_any_length_can_be_typed() {
+        leasehold_testkit::fuzz(4000, &[b"\x051h30m", b"\x040.25", b"\x051e300"], |input| {
+            if let Ok(duration) = parse(&input.text()) {
+                assert!(!short(duration).is_empty());
+                millis(duration);
+            }
+            // A century: longer than anything that is typed here.
+            let seconds = input.number() % (100 * 365 * 24 * 3600);
+            let any = Duration::new(seconds, input.number() as u32 % 1_000_000_000);
+            let typed = parse(&typed(any)).unwrap();
+            assert!(typed >= any && typed - any <= Duration::from_millis(1), "{any:?}");
+        });
+    }
+
+    #[test]
     fn times_are_short() {
         for (micros, text) in [
             (40, "40µs"),

@@ -114,7 +114,8 @@ impl AdmissionPolicy {
     /// How long a node that forgot must not vote: until the longest lease that it may have granted
     /// is over, and until its clock is above every number that it may have given.
     pub fn quarantine_for(&self, max_ttl: Duration) -> Duration {
-        max_ttl + self.drift.allowance(max_ttl) + 2 * self.max_clock_skew
+        let skew = self.max_clock_skew.saturating_mul(2);
+        max_ttl.saturating_add(self.drift.allowance(max_ttl)).saturating_add(skew)
     }
 }
 

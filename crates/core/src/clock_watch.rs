@@ -52,9 +52,11 @@ impl ClockWatch {
 
     /// Takes a reading. Upon a jump, later readings are judged from the new time.
     pub fn observe(&mut self, sample: ClockSample) -> Option<ClockJump> {
+        // A node may say anything, and nothing that it says may overflow.
+        let clock = sample.clock.0 as i64;
         let fresh = Bounds {
-            low: sample.clock.0 as i64 - micros(sample.received) - 1,
-            high: sample.clock.0 as i64 - micros(sample.sent) + 1,
+            low: clock.saturating_sub(micros(sample.received)).saturating_sub(1),
+            high: clock.saturating_sub(micros(sample.sent)).saturating_add(1),
             at: sample.received,
         };
         let known = self.bounds.replace(fresh)?;
@@ -63,20 +65,25 @@ impl ClockWatch {
             self.bounds = Some(known);
             return None;
         }
-        let slack = self.drift.allowance(sample.received.since(known.at)).as_micros() as i64;
-        if fresh.low > known.high + slack {
-            return Some(ClockJump { micros: fresh.low - known.high });
+        let slack = whole_micros(self.drift.allowance(sample.received.since(known.at)));
+        if fresh.low > known.high.saturating_add(slack) {
+            return Some(ClockJump { micros: fresh.low.saturating_sub(known.high) });
         }
-        if fresh.high < known.low - slack {
-            return Some(ClockJump { micros: fresh.high - known.low });
+        if fresh.high < known.low.saturating_sub(slack) {
+            return Some(ClockJump { micros: fresh.high.saturating_sub(known.low) });
         }
         // What both readings allow is sharper than either. The fixed part of the allowance must not
         // add up, so only the share of time widens, and a reading that agrees by the fixed part alone
         // does not become what later ones are judged by: a clock that gains a little with each
         // reading would never be found out.
         let share = Drift { fixed: Duration::ZERO, ..self.drift };
-        let widen = share.allowance(sample.received.since(known.at)).as_micros() as i64 + 1;
-        let known = Bounds { low: known.low - widen, high: known.high + widen, at: fresh.at };
+        let widen = whole_micros(share.allowance(sample.received.since(known.at)));
+        let widen = widen.saturating_add(1);
+        let known = Bounds {
+            low: known.low.saturating_sub(widen),
+            high: known.high.saturating_add(widen),
+            at: fresh.at,
+        };
         let (low, high) = (fresh.low.max(known.low), fresh.high.min(known.high));
         self.bounds = Some(if low <= high { Bounds { low, high, ..fresh } } else { known });
         None
@@ -84,12 +91,16 @@ impl ClockWatch {
 
     /// Node clock minus ours in microseconds: the middle of what is known.
     pub fn offset_micros(&self) -> Option<i64> {
-        self.bounds.map(|bounds| bounds.low + (bounds.high - bounds.low) / 2)
+        self.bounds.map(|bounds| bounds.low.midpoint(bounds.high))
     }
 }
 
 fn micros(moment: Moment) -> i64 {
     (moment.as_nanos() / 1000) as i64
+}
+
+fn whole_micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
 impl fmt::Display for ClockJump {
@@ -103,6 +114,17 @@ impl fmt::Display for ClockJump {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_that_says_anything_at_all_overflows_nothing() {
+        let mut watch = ClockWatch::new(Drift { parts_per_million: u32::MAX, ..Drift::DEFAULT });
+        let moments = [0, 1, u64::MAX / 2, u64::MAX - 1, u64::MAX].map(Moment::from_nanos);
+        for (index, clock) in [0, u64::MAX, 1 << 63, 0, i64::MAX as u64].into_iter().enumerate() {
+            let (sent, received) = (Moment::default(), moments[index]);
+            watch.observe(ClockSample { sent, received, clock: WallMicros(clock) });
+            assert!(watch.offset_micros().is_some());
+        }
+    }
 
     /// A reading at `ms` of our clock with a round trip of `trip_ms`, by a clock that is `offset_ms`
     /// ahead and was read in the middle.

@@ -15,6 +15,8 @@ mod admission;
 mod backoff;
 mod clock_watch;
 mod fence;
+#[cfg(test)]
+mod fuzz;
 mod holder;
 mod keeper;
 mod lease;

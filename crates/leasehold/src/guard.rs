@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::rounds::{ExtendRound, ExtendStep, ReleaseRound};
@@ -54,6 +54,16 @@ struct HeldState {
     phase: Phase,
     /// Local waiters may ask the nodes once this is gone.
     turn: Option<Turn>,
+    /// Under way, or answered a moment ago.
+    extensions: Vec<Weak<Op<ExtendRound>>>,
+}
+
+impl HeldState {
+    /// To be called before the release is sent: what a node would have to be asked once more, such
+    /// as a script that it forgot, would come behind the release and take the lock back.
+    fn abandon_extensions(&mut self) {
+        self.extensions.drain(..).filter_map(|op| op.upgrade()).for_each(|op| op.abandon());
+    }
 }
 
 enum Phase {
@@ -88,6 +98,7 @@ impl Guard {
                 last: None,
                 phase: Phase::Held,
                 turn,
+                extensions: Vec::new(),
             }),
             cluster,
             lost: CancellationToken::new(),
@@ -208,6 +219,7 @@ impl Drop for Guard {
             return;
         }
         state.phase = Phase::Released;
+        state.abandon_extensions();
         // Sent before the turn is handed on, so that the next local waiter asks behind it.
         held.cluster.give_back(&held.lock, &held.holder, state.keeper.lease().ttl);
         state.turn = None;
@@ -292,6 +304,8 @@ impl Held {
         let limit = cluster.limit.for_ttl(lease.ttl).min(lease.validity_at(now));
         let op = cluster.begin_extend(lease, round, limit);
         state.last = Some(op.clone());
+        state.extensions.retain(|op| op.strong_count() > 0);
+        state.extensions.push(Arc::downgrade(&op));
         Ok((op, limit))
     }
 
@@ -325,6 +339,7 @@ impl Held {
 
     fn begin_release(self: &Arc<Self>) -> (Arc<Op<ReleaseRound>>, Duration) {
         let mut state = self.state();
+        state.abandon_extensions();
         let lease = state.keeper.lease();
         let now = self.cluster.now();
         let was_valid = matches!(state.phase, Phase::Held) && now < lease.deadline;
@@ -355,6 +370,7 @@ async fn keep(held: Arc<Held>) {
             KeeperStep::WaitUntil(moment) => {
                 let pause = moment.since(held.cluster.now());
                 tokio::select! {
+                    biased;
                     () = tokio::time::sleep(pause) => {}
                     () = held.changed.notified() => {}
                     () = held.cluster.resumed.notified() => {}

@@ -43,6 +43,8 @@ mod chance;
 pub mod clock;
 mod driver;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod guard;
 mod lock;
 mod locks;
@@ -52,6 +54,8 @@ pub mod nodes;
 mod options;
 mod queue;
 mod rehearsal;
+#[cfg(all(test, feature = "redis"))]
+mod simulation;
 mod status;
 mod token;
 

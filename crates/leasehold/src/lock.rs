@@ -193,6 +193,7 @@ impl LockRequest {
                 return Err(timed_out(attempts, Some(error)));
             };
             tokio::select! {
+                biased;
                 () = cluster.sleep(pause.min(left)) => {}
                 () = freed => {}
             }

@@ -64,18 +64,20 @@ pub struct Builder {
     clock: Arc<dyn Clock>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 enum Source {
     Urls(Vec<String>),
-    Nodes(NodeList),
+    Nodes(Vec<Arc<dyn Node>>),
 }
 
-#[derive(Clone)]
-struct NodeList(Vec<Arc<dyn Node>>);
-
-impl std::fmt::Debug for NodeList {
+impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|node| node.id())).finish()
+        let mut list = f.debug_list();
+        match self {
+            Self::Urls(urls) => list.entries(urls.iter().map(|url| without_password(url))),
+            Self::Nodes(nodes) => list.entries(nodes.iter().map(|node| node.id())),
+        };
+        list.finish()
     }
 }
 
@@ -113,7 +115,7 @@ impl Builder {
 
     /// Uses nodes that the caller made.
     pub fn nodes(mut self, nodes: Vec<Arc<dyn Node>>) -> Self {
-        self.source = Source::Nodes(NodeList(nodes));
+        self.source = Source::Nodes(nodes);
         self
     }
 
@@ -232,11 +234,25 @@ impl Builder {
         Ok(locks)
     }
 
+    /// Reads the URLs and judges the settings, and opens nothing.
+    #[cfg(test)]
+    pub(crate) fn check(mut self) -> Result<AdmissionPolicy, OptionsError> {
+        let Source::Urls(urls) = self.source.clone() else { return self.policy(&[]) };
+        for url in &urls {
+            self.read_url(url)?;
+        }
+        let node = |i| MemoryNode::new(NodeId::new(format!("{i}")), self.clock.clone());
+        let nodes: Vec<_> = (0..urls.len()).map(|i| Arc::new(node(i)) as Arc<dyn Node>).collect();
+        let policy = self.policy(&nodes)?;
+        policy.quarantine_for(policy.max_ttl.unwrap_or(policy.max_ttl_default));
+        Ok(policy)
+    }
+
     /// The nodes, in the order given. URLs may change other settings.
     #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "only servers need it"))]
     fn connect(&mut self, background: &Handle) -> Result<(Vec<Arc<dyn Node>>, Limit), OpenError> {
         let urls = match &self.source {
-            Source::Nodes(nodes) => return Ok((nodes.0.clone(), LOCAL_LIMIT)),
+            Source::Nodes(nodes) => return Ok((nodes.clone(), LOCAL_LIMIT)),
             Source::Urls(urls) => urls.clone(),
         };
         let mut backends = Vec::new();
@@ -331,8 +347,8 @@ impl Builder {
                 Ok(Backend::Redis { configs })
             }
             _ => Err(bad(&format!(
-                "unknown scheme `{scheme}`; known are sqlite:, memory:, redis://, rediss:// and \
-                 unix://"
+                "unknown scheme `{}`; known are sqlite:, memory:, redis://, rediss:// and unix://",
+                quotable(scheme, url)
             ))),
         }
     }
@@ -343,25 +359,36 @@ impl Builder {
         parameters: Vec<(String, String)>,
     ) -> Result<(), OptionsError> {
         for (name, value) in parameters {
-            match name.as_str() {
-                "prefix" => self.prefix = Some(value),
-                "timeout" => self.timeout = Some(duration(&name, &value)?),
-                "max_ttl" => self.max_ttl = Some(duration(&name, &value)?),
-                "max_clock_skew" => self.max_clock_skew = duration(&name, &value)?,
-                "fence_retention" => self.fence_retention = duration(&name, &value)?,
-                "drift" => self.drift = drift(&name, &value)?,
-                "quarantine" => self.quarantine = Some(switch(&name, &value)?),
-                "strict" => self.strict = switch(&name, &value)?,
-                _ => {
-                    return Err(OptionsError::UnknownParameter {
-                        url: without_password(url),
-                        name,
-                        known: "prefix, timeout, max_ttl, max_clock_skew, fence_retention, drift, \
-                                quarantine, strict; for rediss also ca, cert, key; for unix also \
-                                db; for memory also nodes"
-                            .into(),
-                    });
+            self.read_parameter(url, &name, value).map_err(|error| match error {
+                // The value stands in the reason, too.
+                OptionsError::Value { name, value, .. } if quotable(&value, url) != value => {
+                    bad_value(&name, "…", "it cannot be understood")
                 }
+                error => error,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn read_parameter(&mut self, url: &str, name: &str, value: String) -> Result<(), OptionsError> {
+        match name {
+            "prefix" => self.prefix = Some(value),
+            "timeout" => self.timeout = Some(duration(name, &value)?),
+            "max_ttl" => self.max_ttl = Some(duration(name, &value)?),
+            "max_clock_skew" => self.max_clock_skew = duration(name, &value)?,
+            "fence_retention" => self.fence_retention = duration(name, &value)?,
+            "drift" => self.drift = drift(name, &value)?,
+            "quarantine" => self.quarantine = Some(switch(name, &value)?),
+            "strict" => self.strict = switch(name, &value)?,
+            _ => {
+                return Err(OptionsError::UnknownParameter {
+                    url: without_password(url),
+                    name: quotable(name, url),
+                    known: "prefix, timeout, max_ttl, max_clock_skew, fence_retention, drift, \
+                            quarantine, strict; for rediss also ca, cert, key; for unix also \
+                            db; for memory also nodes"
+                        .into(),
+                });
             }
         }
         Ok(())
@@ -397,7 +424,8 @@ impl Builder {
         Ok(AdmissionPolicy {
             cluster: fingerprint(&ids),
             nodes: nodes.len(),
-            max_ttl: self.max_ttl,
+            // In whole milliseconds, as the nodes keep it: otherwise it would differ from itself.
+            max_ttl: self.max_ttl.and_then(|max_ttl| Ttl::new(max_ttl).ok()).map(Ttl::get),
             max_ttl_default: if nodes.len() > 1 { MAX_TTL } else { MAX_TTL_OF_ONE },
             drift: self.drift,
             max_clock_skew: self.max_clock_skew,
@@ -472,11 +500,27 @@ fn drift(name: &str, value: &str) -> Result<Drift, OptionsError> {
 /// A backend URL as it may be shown: nobody finds a password in a log.
 pub fn without_password(url: &str) -> String {
     let urls = split_urls(url);
+    let is_known = |url: &&str| SCHEMES.iter().any(|scheme| url.starts_with(scheme));
     // Where only some have credentials, a password may hold what looks like a URL.
-    if urls.len() > 1 && urls.iter().all(|url| url.contains('@')) {
+    if urls.len() > 1 && urls.iter().all(|url| url.contains('@') && is_known(url)) {
         return urls.into_iter().map(hide_password).collect();
     }
     hide_password(url)
+}
+
+const SCHEMES: [&str; 4] = ["redis://", "rediss://", "unix://", "redis+unix://"];
+
+/// A part of a URL as it may stand in an error: what comes before the last `@` may be a password.
+pub(crate) fn quotable(part: &str, url: &str) -> String {
+    match url.rsplit_once('@') {
+        Some((_, after)) if !after.contains(part) => "…".to_owned(),
+        _ => part.to_owned(),
+    }
+}
+
+/// Whether a text can stand before `://`.
+pub(crate) fn is_scheme(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+')
 }
 
 /// Cuts before each further URL of a list; the separators stay with the one before.
@@ -484,7 +528,7 @@ fn split_urls(text: &str) -> Vec<&str> {
     let (mut urls, mut rest, mut from) = (Vec::new(), text, 0);
     while let Some(at) = rest[from..].find([',', ' ', '\t', '\n', '\r']).map(|at| at + from + 1) {
         let scheme = rest[at..].split_once("://").map_or("", |(scheme, _)| scheme);
-        if !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+') {
+        if is_scheme(scheme) {
             urls.push(&rest[..at]);
             (rest, from) = (&rest[at..], 0);
         } else {
@@ -497,7 +541,7 @@ fn split_urls(text: &str) -> Vec<&str> {
 
 /// A password may hold an `@` by mistake: everything up to the last one is hidden.
 fn hide_password(url: &str) -> String {
-    match url.split_once("://") {
+    match url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) {
         Some((scheme, rest)) => match rest.rfind('@') {
             Some(at) => {
                 let user = rest[..at].split(':').next().unwrap_or_default();
@@ -505,7 +549,11 @@ fn hide_password(url: &str) -> String {
             }
             None => url.to_owned(),
         },
-        None => url.to_owned(),
+        // Somebody forgot the scheme. The path of a file may well have an `@` in it.
+        None => match url.rsplit_once('@') {
+            Some((_, after)) if !url.starts_with("sqlite:") => format!("***@{after}"),
+            _ => url.to_owned(),
+        },
     }
 }
 
@@ -542,9 +590,40 @@ mod tests {
             ("redis://u:secret,x://secret@a", "redis://u:***@a"),
             ("redis://u:secret?secret@a", "redis://u:***@a"),
             ("sqlite:x@y", "sqlite:x@y"),
+            ("u:secret@a", "***@a"),
+            ("u:secret@x://a", "***@x://a"),
+            ("redis://u:@,secret://@a", "redis://u:***@a"),
         ] {
             assert_eq!(without_password(url), shown);
         }
+    }
+
+    #[test]
+    fn what_may_be_a_password_is_not_quoted() {
+        for url in [
+            "redis://u:1?secret@a",
+            "redis://u:1?timeout=secret@a",
+            "redis://u:1?db=secret&x@a",
+            "redis://u:1?protocol=secret&x@a",
+            "redis://u:x,secret://b@a",
+            "u:secret@a",
+            "secret@a:1",
+        ] {
+            let error = Builder::default().url(url).check().unwrap_err();
+            let words = format!("{error} {error:?}");
+            assert!(!words.contains("secret"), "{url}: {words}");
+        }
+        let error = Builder::default().url("redis://u:secret@a:99999").check().unwrap_err();
+        assert!(error.to_string().contains("`a:99999`"), "what is no password is: {error}");
+        let builder = Builder::default().url("redis://u:secret@a");
+        assert!(!format!("{builder:?}").contains("secret"), "{builder:?}");
+    }
+
+    #[test]
+    fn a_longest_ttl_of_broken_milliseconds_agrees_with_itself() {
+        let max_ttl = Duration::from_micros(1_500_700);
+        let policy = Builder::default().url("memory:").max_ttl(max_ttl).check().unwrap();
+        assert_eq!(policy.max_ttl, Some(Duration::from_millis(1500)));
     }
 
     #[test]

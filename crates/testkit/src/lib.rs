@@ -1,11 +1,12 @@
 //! What Leasehold's own tests need around them: real Redis and Valkey servers that can be killed,
 //! paused and lied to about the time, a TCP proxy that misbehaves on request, certificates, and
-//! other people's lock libraries to meet on the same keys.
+//! other people's lock libraries to meet on the same keys; and odd inputs for whatever reads any.
 //!
 //! Everything here is blocking and short, so that async tests can call it too. Nothing binds
 //! anything but 127.0.0.1, and nothing started here outlives the test process, however that ends.
 
 mod clock_shim;
+mod fuzz;
 mod locate;
 mod peers;
 mod ports;
@@ -17,6 +18,7 @@ mod tls;
 mod wait;
 
 pub use clock_shim::WallClock;
+pub use fuzz::{Input, fuzz};
 pub use locate::{Need, skip};
 pub use peers::{Answer, Peer};
 pub use ports::ReservedPort;

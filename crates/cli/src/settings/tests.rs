@@ -1,4 +1,7 @@
 use std::collections::HashMap;
+use std::os::unix::ffi::OsStringExt as _;
+
+use leasehold_testkit::fuzz;
 
 use super::*;
 
@@ -79,4 +82,54 @@ fn shown_values_hide_passwords() {
     let (_, backend, _) = &settings.shown()[0];
     assert_eq!(backend, "redis://u:***@a");
     assert!(has_password("redis://u:p@a") && !has_password("redis://a,b"));
+}
+
+#[test]
+fn any_file_and_any_variables_are_settings_or_are_refused() {
+    let good = b"backend = \"redis://u:p@a,b\"\nttl = 20\nwait = \"1h30m\"\ncolor = \"never\"\n";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leasehold.toml");
+    let global = Global { config: Some(path.clone()), ..Global::default() };
+    fuzz(2000, &[good, b"[backend]\nx = 1", b"ttl = 1e400\nttl = 2", b"log = 'a"], |input| {
+        let is_set = |input: &mut leasehold_testkit::Input<'_>| input.below(6) == 5;
+        let variables = KEYS.map(|(_, name)| (name, is_set(input).then(|| input.bytes().to_vec())));
+        std::fs::write(&path, input.rest()).unwrap();
+        let variable = |name: &str| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.and_then(|(_, value)| value.clone()).map(OsString::from_vec)
+        };
+        match Settings::resolve(&global, variable) {
+            Ok(settings) => {
+                let backend = leasehold::without_password(&settings.backend.value);
+                assert_eq!(settings.shown()[0].1, backend);
+            }
+            Err(error) => assert!(matches!(error, Failure::Config(_)), "{error}"),
+        }
+    });
+}
+
+#[test]
+fn a_password_in_a_broken_file_is_never_shown() {
+    const SECRET: &str = "Hunter2Hunter2";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leasehold.toml");
+    let global = Global { config: Some(path.clone()), ..Global::default() };
+    let junk = ["", "\"", "'", "\\", "[", "]", "{", "#", "=", "é", "\0", "\\u00", "ttl", " ", "@"];
+    fuzz(2000, &[], |input| {
+        let mut some = |most: usize| -> String {
+            let count = input.below(most + 1);
+            (0..count).map(|_| input.pick(&junk)).collect()
+        };
+        let (before, after, lines) = (some(4), some(4), some(6));
+        let quotes = ["\"", "'", ""];
+        let (open, close) = (quotes[some(2).len() % 3], quotes[some(2).len() % 3]);
+        let url = format!("redis://u:{before}{SECRET}{after}@a");
+        let text = format!("ttl = 5\nbackend = {open}{url}{close}\n{lines}");
+        std::fs::write(&path, &text).unwrap();
+        let said = match Settings::resolve(&global, |_| None) {
+            Ok(settings) => format!("{:?}", settings.shown()),
+            Err(error) => format!("{error} {error:?}"),
+        };
+        assert!(!said.contains(SECRET), "{text}\n{said}");
+    });
 }

@@ -37,6 +37,7 @@ pub(super) fn spawn(
     let weak = Arc::downgrade(cluster);
     cluster.background.spawn(async move {
         tokio::select! {
+            biased;
             () = care(weak, member, settings) => {}
             () = closing.cancelled() => {}
         }
@@ -64,6 +65,7 @@ async fn care(cluster: Weak<Cluster>, member: Arc<Member>, settings: CaretakerSe
             notes.admission.standing().look_again_in(cluster.now(), settings.probe_every)
         };
         tokio::select! {
+            biased;
             () = tokio::time::sleep(pause) => {}
             () = member.examine.notified() => {}
             _ = generation.changed() => {}
@@ -199,6 +201,7 @@ pub(super) fn watch_for_suspend(cluster: &Arc<Cluster>, closing: CancellationTok
         let mut ahead = Duration::ZERO;
         loop {
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(TICK) => {}
                 () = closing.cancelled() => return,
             }

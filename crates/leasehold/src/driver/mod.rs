@@ -281,6 +281,7 @@ impl Cluster {
         let mut sleep = std::pin::pin!(self.sleep(limit));
         while !is_done() {
             tokio::select! {
+                biased;
                 _ = progress.changed() => {}
                 () = &mut sleep => return,
             }

@@ -2,9 +2,9 @@
 //! are read is in `read`.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use leasehold_core::{Answer, Facts, Fence, LockName, Owner, Reply, Request, Role, Sighting};
+use tokio::time::Instant;
 
 use super::exchange::{Exchange, FORGET_PAGE, LIST_PAGE, Session, Stage};
 use super::info;
@@ -45,8 +45,10 @@ impl Exchange {
                 Ok(Value::Int(1)) => Reply::Released,
                 Ok(Value::Int(0)) => return Ok(self.again(Stage::WhoHolds)),
                 Ok(other) => return Err(garbled(std::slice::from_ref(other))),
-                Err(_) if is_wrong_type(&replies[0]) => return Ok(self.again(Stage::WhoHolds)),
-                Err(_) if is_unusable(&replies[0]) => {
+                Err(_) if replies.first().is_some_and(is_wrong_type) => {
+                    return Ok(self.again(Stage::WhoHolds));
+                }
+                Err(_) if replies.first().is_some_and(is_unusable) => {
                     session.compare_and_delete = None;
                     return Ok(self.again(Stage::Only));
                 }

@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use leasehold_core::{Fence, Holder, LockName, Pass, Request, ServerFacts, Sighting, Ttl};
+use tokio::time::Instant;
 
 use super::info::CompareAndDelete;
 use super::resp::encode;

@@ -2,10 +2,10 @@
 //! what the server is, leave the scripts there.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::BytesMut;
 use leasehold_core::{NodeError, Role};
+use tokio::time::Instant;
 
 use super::exchange::{IDENTITY, Session};
 use super::link::Link;

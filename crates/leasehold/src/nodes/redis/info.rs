@@ -63,7 +63,8 @@ pub(super) fn read(info: &str, appendfsync: Option<&str>) -> Option<(ServerFacts
     let policy = field("maxmemory_policy").filter(|policy| *policy != "noeviction");
     let facts = ServerFacts {
         version: format!("{} {version}", if edition.is_valkey { "valkey" } else { "redis" }),
-        run_id: field("run_id")?.to_owned(),
+        // A word of the identity record, which would not be one with spaces in it.
+        run_id: field("run_id").filter(|id| is_word(id))?.to_owned(),
         role,
         evicts: policy.filter(|_| has_memory_limit).map(str::to_owned),
         durable: has_own_memory
@@ -72,6 +73,10 @@ pub(super) fn read(info: &str, appendfsync: Option<&str>) -> Option<(ServerFacts
         expires_by_wall: true,
     };
     Some((facts, edition))
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 #[cfg(test)]
@@ -134,6 +139,10 @@ mod tests {
     fn what_is_no_info_is_refused() {
         for text in ["", "hello", "redis_version:7\r\n", "run_id:x\r\nrole:master\r\n"] {
             assert!(read(text, None).is_none(), "{text}");
+        }
+        // It becomes a word of the identity record.
+        for run_id in ["", "a b", "\u{a0}"] {
+            assert!(read(&REDIS.replace("f00", run_id), None).is_none(), "{run_id:?}");
         }
     }
 }

@@ -21,9 +21,38 @@ const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
 const READ_BYTES: usize = 16 * 1024;
 
 /// Anything that can be read.
-pub(super) type Reader = Box<dyn AsyncRead + Send + Unpin>;
+pub(crate) type Reader = Box<dyn AsyncRead + Send + Unpin>;
 /// Anything that can be written.
-pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+pub(crate) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// How a simulated server is reached, and its name.
+#[cfg(test)]
+#[derive(Clone)]
+pub(crate) struct Dial {
+    pub(crate) name: std::sync::Arc<str>,
+    pub(crate) open: std::sync::Arc<dyn Fn() -> Opening + Send + Sync>,
+}
+
+#[cfg(test)]
+pub(crate) type Opening =
+    std::pin::Pin<Box<dyn Future<Output = io::Result<(Reader, Writer)>> + Send>>;
+
+#[cfg(test)]
+impl PartialEq for Dial {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+#[cfg(test)]
+impl Eq for Dial {}
+
+#[cfg(test)]
+impl std::fmt::Debug for Dial {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
+}
 
 /// The two directions of a connection.
 pub(super) struct Link {
@@ -61,6 +90,11 @@ impl Link {
             Address::Unix(_) => {
                 let reason = "this system has no Unix sockets".to_owned();
                 return Err(NodeError::Unreachable { reason });
+            }
+            #[cfg(test)]
+            Address::Simulated(dial) => {
+                let (reader, writer) = (dial.open)().await.map_err(|e| unreachable(&e))?;
+                return Ok(Self::new(reader, writer));
             }
         };
         let stream = open_tcp(host, port).await?;

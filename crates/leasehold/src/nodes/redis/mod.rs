@@ -10,6 +10,8 @@
 
 mod answer;
 mod exchange;
+#[cfg(test)]
+mod fuzz;
 mod handshake;
 mod info;
 mod link;
@@ -32,7 +34,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::exchange::{FENCES, IDENTITY};
+#[cfg(test)]
+pub(crate) use self::link::{Dial, Opening, Reader, Writer};
 use self::queue::Queue;
+#[cfg(test)]
+pub(crate) use self::script::names as script_names;
 use self::task::Dialer;
 #[cfg(feature = "tls")]
 pub use self::tls::TlsError;

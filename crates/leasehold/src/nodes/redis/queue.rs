@@ -7,11 +7,12 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use leasehold_core::{Answer, NodeError, Request};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::answer::Step;
 use super::exchange::{Exchange, Session};

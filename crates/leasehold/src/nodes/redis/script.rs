@@ -34,6 +34,15 @@ pub(super) fn all() -> [&'static Script; 6] {
     [&ACQUIRE, &EXTEND, &RELEASE, &FORCE_RELEASE, &REPLACE_RECORD, &FORGET]
 }
 
+/// What each script does, its SHA-1 and its text, for a simulated server.
+#[cfg(test)]
+pub(crate) fn names() -> Vec<(&'static str, &'static str, &'static str)> {
+    let words = ["acquire", "extend", "release", "force_release", "replace_record", "forget"];
+    let scripts = all();
+    assert_eq!(words.len(), scripts.len(), "a word for each script");
+    words.into_iter().zip(scripts).map(|(word, s)| (word, s.sha.as_str(), s.text)).collect()
+}
+
 /// How a script is named in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallBy {

@@ -3,12 +3,12 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use leasehold_core::NodeError;
 use tokio::io::AsyncWriteExt as _;
-use tokio::time::{MissedTickBehavior, timeout};
+use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::handshake::shake_hands;
@@ -53,6 +53,7 @@ impl Drop for LastWords {
 pub(super) async fn run(dialer: Dialer, queue: Arc<Queue>, closing: CancellationToken) {
     let last_words = LastWords(Arc::clone(&queue));
     tokio::select! {
+        biased;
         never = connect_for_ever(dialer, &queue) => match never {},
         () = settled(&queue, &closing) => {}
     }
@@ -148,6 +149,9 @@ async fn serve(link: &mut Link, queue: &Queue) -> NodeError {
         }
         let is_writing = !(out.is_empty() && is_flushed);
         tokio::select! {
+            // As everywhere in this crate, so that a simulated run can be repeated. Reading may go
+            // first: a reply needs a request, so it cannot keep writing waiting for ever.
+            biased;
             filled = incoming.fill() => {
                 if let Err(error) = filled {
                     return error;

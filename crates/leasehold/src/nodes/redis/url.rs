@@ -10,6 +10,7 @@ use percent_encoding::percent_decode_str;
 use url::Url;
 
 use crate::node::NodeId;
+use crate::options::{is_scheme, quotable};
 
 const PORT: u16 = 6379;
 
@@ -27,8 +28,13 @@ pub struct RedisConfig {
 /// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Address {
-    Tcp { host: String, port: u16 },
+    Tcp {
+        host: String,
+        port: u16,
+    },
     Unix(PathBuf),
+    #[cfg(test)]
+    Simulated(super::link::Dial),
 }
 
 /// The files of a TLS connection.
@@ -101,6 +107,21 @@ pub enum UrlError {
     HalfACertificate,
 }
 
+impl UrlError {
+    /// The same, without what may be a password that slipped into a wrong place.
+    fn quoting(mut self, url: &str) -> Self {
+        match &mut self {
+            Self::Scheme { scheme } if is_scheme(scheme) && url.starts_with(&**scheme) => {}
+            Self::Scheme { scheme: part }
+            | Self::Host { host: part }
+            | Self::Database { db: part }
+            | Self::Parameter { value: part, .. } => *part = quotable(part, url),
+            _ => {}
+        }
+        self
+    }
+}
+
 /// What a URL says: the nodes, and the parameters that do not concern the connections.
 pub type Parsed = (Vec<RedisConfig>, Vec<(String, String)>);
 
@@ -109,7 +130,7 @@ pub type Parsed = (Vec<RedisConfig>, Vec<(String, String)>);
 pub fn parse_url(text: &str) -> Result<Parsed, UrlError> {
     let (mut nodes, mut parameters) = (Vec::new(), Vec::new());
     for url in split_list(text.trim()) {
-        let (more, others) = parse_one(url)?;
+        let (more, others) = parse_one(url).map_err(|error| error.quoting(text))?;
         nodes.extend(more);
         parameters.extend(others);
     }
@@ -123,7 +144,7 @@ fn split_list(text: &str) -> Vec<&str> {
     while let Some(at) = rest[from..].find([',', ' ', '\t', '\n', '\r']).map(|at| at + from) {
         let after = rest[at..].trim_start_matches([',', ' ', '\t', '\n', '\r']);
         let scheme = after.split_once("://").map_or("", |(scheme, _)| scheme);
-        if !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+') {
+        if is_scheme(scheme) {
             urls.push(&rest[..at]);
             (rest, from) = (after, 0);
         } else {
@@ -281,9 +302,9 @@ fn decoded(text: &str) -> Result<String, UrlError> {
     Ok(text.into_owned())
 }
 
-/// A part of the URL for an error: short, and never what may be a password that slipped into it.
+/// A part of the URL for an error: short.
 fn shown(part: &str) -> String {
-    if part.contains('@') || part.len() > 300 { "…".to_owned() } else { part.to_owned() }
+    if part.len() > 300 { "…".to_owned() } else { part.to_owned() }
 }
 
 impl RedisConfig {
@@ -294,7 +315,18 @@ impl RedisConfig {
             Address::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}/{db}"),
             Address::Tcp { host, port } => format!("{host}:{port}/{db}"),
             Address::Unix(path) => format!("unix:{}/{db}", path.display()),
+            #[cfg(test)]
+            Address::Simulated(dial) => format!("{dial:?}"),
         })
+    }
+}
+
+#[cfg(test)]
+impl RedisConfig {
+    /// A server that is reached by other means than the system's.
+    pub(crate) fn simulated(dial: super::link::Dial, resp2: bool) -> Self {
+        let address = Address::Simulated(dial);
+        Self { address, user: None, password: None, db: 0, tls: None, resp2 }
     }
 }
 

@@ -1,0 +1,186 @@
+//! Odd inputs for everything here that reads what others wrote.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_testkit::{Input, fuzz};
+
+use crate::{
+    Admission, AdmissionPolicy, AdmissionStep, ClockSample, Drift, Facts, Fence, Fingerprint,
+    Holder, LABEL_BYTES_MAX, Lease, LockName, Moment, NAME_BYTES_MAX, Owner, Record, RecordState,
+    Role, ServerFacts, Standing, Ttl, WallMicros,
+};
+
+const RECORD: &[u8] = b"leasehold1 cluster=00f1e2d3c4b5a697 nodes=5 max_ttl=30000 \
+    life=0123456789abcdef0123456789abcdef run=f00 state=admitted floor=1800000000000000 \
+    born=1800000000000000";
+
+fn duration(input: &mut Input<'_>) -> Duration {
+    Duration::new(input.number(), input.number() as u32 % 1_000_000_000)
+}
+
+fn fence(input: &mut Input<'_>) -> Fence {
+    Fence::new(input.number() % (Fence::MAX.get() + 1)).unwrap()
+}
+
+/// What a server can call itself: printable, without a space.
+fn run_id(input: &mut Input<'_>) -> String {
+    input.bytes().iter().map(|byte| char::from(b'!' + byte % 94)).collect()
+}
+
+fn record(input: &mut Input<'_>) -> Record {
+    Record {
+        cluster: Fingerprint::of_members([input.text().as_str()]),
+        nodes: input.number() as usize,
+        max_ttl: Duration::from_millis(input.number()),
+        life: u128::from(input.number()) << 64 | u128::from(input.number()),
+        run_id: run_id(input),
+        state: input.pick(&[RecordState::Admitted, RecordState::Quarantined, RecordState::Barred]),
+        floor: fence(input),
+        born: WallMicros(input.number()),
+    }
+}
+
+#[test]
+fn any_text_is_a_record_or_is_not_and_a_record_prints_back_to_itself() {
+    fuzz(5000, &[RECORD, b"leasehold2 x", b"leasehold1"], |input| {
+        if let Ok(record) = Record::parse(&input.rest_as_text()) {
+            assert_eq!(Record::parse(&record.to_string()), Ok(record));
+        }
+    });
+}
+
+#[test]
+fn any_record_reads_back_as_written() {
+    fuzz(5000, &[], |input| {
+        let record = record(input);
+        let text = record.to_string();
+        assert_eq!(Record::parse(&text), Ok(record), "{text}");
+    });
+}
+
+#[test]
+fn any_text_is_a_holder_or_is_not() {
+    let good = b"ana@db1:4711:0000000000000000000000000000feed";
+    fuzz(5000, &[good, b"x:", b":0000000000000000000000000000feed"], |input| {
+        let nonce = u128::from(input.number());
+        let text = input.rest_as_text();
+        if let Ok(holder) = Holder::parse(&text) {
+            assert_eq!(holder.as_str(), text);
+            assert!(text.starts_with(holder.label()) && holder.label().len() <= LABEL_BYTES_MAX);
+            assert_eq!(Owner::from_value(text.as_bytes()), Owner::Holder(holder));
+        } else {
+            let owner = Owner::from_value(text.as_bytes());
+            let Owner::OtherLibrary { value } = &owner else { panic!("{owner:?}") };
+            assert!(value.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{value}");
+        }
+        if let Ok(holder) = Holder::new(&text, nonce) {
+            assert_eq!(holder.label(), text);
+            assert_eq!(Holder::parse(holder.as_str()), Ok(holder));
+        }
+    });
+}
+
+#[test]
+fn any_text_is_a_name_or_is_not() {
+    fuzz(5000, &[b"nightly", "émile ☂".as_bytes(), &[b'x'; NAME_BYTES_MAX]], |input| {
+        let text = input.rest_as_text();
+        match LockName::new(&text) {
+            Ok(name) => {
+                assert_eq!(name.as_str(), text);
+                assert!((1..=NAME_BYTES_MAX).contains(&text.len()));
+                assert!(!text.chars().any(char::is_control));
+            }
+            Err(error) => assert!(!error.to_string().chars().any(char::is_control), "{error}"),
+        }
+    });
+}
+
+#[test]
+fn any_length_of_time_is_a_ttl_or_is_not_and_no_sum_overflows() {
+    fuzz(5000, &[], |input| {
+        let (asked, elapsed) = (duration(input), duration(input));
+        let drift = Drift { parts_per_million: input.number() as u32, fixed: duration(input) };
+        let now = Moment::from_nanos(input.number());
+        assert!(drift.allowance(elapsed) >= drift.fixed.min(Duration::from_secs(1)));
+        if let Ok(ttl) = Ttl::new(asked) {
+            assert_eq!(ttl.get(), Duration::from_millis(ttl.as_millis()));
+            assert!(ttl.get() <= asked && asked - ttl.get() < Duration::from_millis(1));
+            assert!(Lease::deadline(now, ttl, drift) >= now);
+        }
+        let policy = AdmissionPolicy { drift, max_clock_skew: duration(input), ..policy() };
+        assert!(policy.quarantine_for(asked) >= asked);
+    });
+}
+
+fn policy() -> AdmissionPolicy {
+    AdmissionPolicy {
+        cluster: Fingerprint::of_members(["a", "b", "c"]),
+        nodes: 3,
+        max_ttl: None,
+        max_ttl_default: Duration::from_secs(30),
+        drift: Drift::DEFAULT,
+        max_clock_skew: Duration::from_secs(1),
+        quarantine: true,
+        strict: false,
+    }
+}
+
+/// What a node may say of itself, whatever its state of mind.
+fn facts(input: &mut Input<'_>, written: Option<&str>) -> Facts {
+    let record = match input.below(4) {
+        0 => None,
+        1 => Some(input.text()),
+        2 => {
+            let foreign = record(input);
+            let cluster = if input.below(4) == 0 { foreign.cluster } else { policy().cluster };
+            Some(Record { cluster, nodes: 3, run_id: "one".into(), ..foreign }.to_string())
+        }
+        _ => written.map(str::to_owned),
+    };
+    Facts {
+        generation: input.number(),
+        clock: WallMicros(input.number()),
+        record,
+        server: ServerFacts {
+            version: input.text(),
+            run_id: input.pick(&["one", "two"]).to_owned(),
+            role: input.pick(&[Role::Primary, Role::Primary, Role::Replica, Role::ClusterMember]),
+            evicts: (input.below(4) == 0).then(|| input.text()),
+            durable: input.below(2) == 0,
+            expires_by_wall: input.below(2) == 0,
+        },
+    }
+}
+
+#[test]
+fn whatever_a_node_says_it_votes_only_with_an_admitted_record_of_our_cluster() {
+    fuzz(5000, &[], |input| {
+        let mut admission = Admission::new(policy());
+        let (mut written, mut at) = (None, Moment::default());
+        while !input.is_empty() {
+            let sent = at.plus(Duration::from_nanos(input.number()));
+            at = sent.plus(Duration::from_nanos(input.number()));
+            let facts = facts(input, written.as_deref());
+            match admission.examine(sent, at, &facts, u128::from(input.number())) {
+                AdmissionStep::Settled => {}
+                AdmissionStep::Replace { record, .. } => written = Some(record.to_string()),
+            }
+            let clock = WallMicros(input.number());
+            admission.observe_clock(ClockSample { sent, received: at, clock });
+            let standing = admission.standing();
+            standing.look_again_in(at, Duration::from_secs(1));
+            assert_eq!(standing.objection(at).is_none(), standing.pass().is_some());
+            if let Standing::Voting(pass) = standing {
+                let record = Record::parse(&pass.record).unwrap();
+                assert_eq!(record.cluster, policy().cluster);
+                assert_eq!(record.state, RecordState::Admitted);
+                assert_eq!((pass.floor, pass.max_ttl), (record.floor, record.max_ttl));
+            }
+            if let Some((text, raised)) = Record::raised(&facts, duration(input)) {
+                assert!(Record::parse(&text).unwrap().floor < raised.floor);
+            }
+        }
+        let _: Option<Arc<str>> = admission.standing().pass().map(|pass| pass.record.clone());
+    });
+}

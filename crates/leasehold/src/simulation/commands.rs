@@ -1,0 +1,241 @@
+//! The commands that the library sends, as a Redis understands them. What it remembers is the core's
+//! `LockTable`; the scripts are known by their names, not run.
+
+use std::time::Duration;
+
+use leasehold_core::{Fence, Holder, LockName, Owner, Reply, Request, Sighting, Ttl};
+
+use super::site::{Site, Wire};
+use crate::clock::Clock as _;
+use crate::nodes::redis::{DEFAULT_PREFIX, script_names};
+
+type Words = Vec<Vec<u8>>;
+
+/// One connection, as the server sees it.
+pub(super) struct Session {
+    number: u64,
+    resp3: bool,
+}
+
+/// The next command, if all of it is there.
+pub(super) fn take_command(bytes: &mut Vec<u8>) -> Option<Words> {
+    let mut at = 0;
+    let mut number = |kind: u8| {
+        let line = bytes[at..].windows(2).position(|pair| pair == b"\r\n")?;
+        let text = std::str::from_utf8(&bytes[at..at + line]).ok()?;
+        assert_eq!(text.as_bytes().first(), Some(&kind), "a command begins like this: {text}");
+        at += line + 2;
+        let count: usize = text[1..].parse().expect("a length");
+        let start = at;
+        if kind == b'$' {
+            at += count + 2;
+        }
+        (at <= bytes.len()).then_some((count, start))
+    };
+    let (count, _) = number(b'*')?;
+    let spans: Option<Vec<_>> = (0..count).map(|_| number(b'$')).collect();
+    let words =
+        spans?.into_iter().map(|(count, from)| bytes[from..from + count].to_vec()).collect();
+    bytes.drain(..at);
+    Some(words)
+}
+
+impl Session {
+    pub(super) fn new(wire: &Wire) -> Self {
+        Self { number: wire.number, resp3: false }
+    }
+
+    /// Carries a command out and returns the bytes of its reply.
+    pub(super) fn carry_out(&mut self, site: &Site, words: &Words) -> Vec<u8> {
+        let texts: Vec<&str> =
+            words.iter().map(|word| std::str::from_utf8(word).expect("UTF-8")).collect();
+        match texts.as_slice() {
+            ["HELLO", "3", ..] if site.redis().flavor.knows_hello => {
+                self.resp3 = true;
+                b"%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n".to_vec()
+            }
+            ["CLIENT", ..] | ["SELECT", _] => b"+OK\r\n".to_vec(),
+            ["INFO"] => bulk(&info(site)),
+            ["CONFIG", "GET", name] => {
+                let value = if site.redis().flavor.durable { "always" } else { "everysec" };
+                array(&[bulk(name), bulk(value)])
+            }
+            ["TIME"] => {
+                let micros = site.world.wall().0;
+                let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
+                array(&[bulk(&seconds.to_string()), bulk(&rest.to_string())])
+            }
+            ["SCRIPT", "LOAD", text] => bulk(&load(site, text)),
+            ["EVAL", text, rest @ ..] => {
+                let sha = load(site, text);
+                self.script(site, &sha, rest)
+            }
+            ["EVALSHA", sha, rest @ ..] => self.script(site, sha, rest),
+            ["GET", "leasehold:node"] => {
+                let record = site.redis().table.record().map(str::to_owned);
+                self.maybe(record.as_deref())
+            }
+            ["GET", key] => {
+                let owner = self.look(site, key).owner;
+                self.maybe(owner.as_ref().map(owner_text).as_deref())
+            }
+            ["PTTL", key] => match self.look(site, key).expires_in {
+                Some(left) => int(left.as_millis() as i64),
+                None => int(-2),
+            },
+            ["TYPE", key] => match self.look(site, key).owner {
+                Some(_) => b"+string\r\n".to_vec(),
+                None => b"+none\r\n".to_vec(),
+            },
+            ["ZSCORE", _, key] => {
+                let fence = self.look(site, key).fence.map(|fence| fence.to_string());
+                self.maybe(fence.as_deref())
+            }
+            ["DELIFEQ", key, holder] | ["DELEX", key, "IFEQ", holder] => {
+                let request = Request::Release { lock: lock(key), holder: who(holder) };
+                match self.apply(site, None, &request) {
+                    Reply::Released => int(1),
+                    _ => int(0),
+                }
+            }
+            [command, ..] => format!("-ERR unknown command '{command}'\r\n").into_bytes(),
+            [] => b"-ERR no command\r\n".to_vec(),
+        }
+    }
+
+    fn script(&self, site: &Site, sha: &str, rest: &[&str]) -> Vec<u8> {
+        let Some(word) = site.redis().scripts.get(sha).copied() else {
+            return b"-NOSCRIPT No matching script. Please use EVAL.\r\n".to_vec();
+        };
+        let keys: usize = rest[0].parse().expect("a number of keys");
+        let (keys, args) = rest[1..].split_at(keys);
+        let (identity, request) = match (word, keys, args) {
+            ("acquire", [key, ..], [identity, holder, ttl, _, proposal]) => {
+                let (lock, holder) = (lock(key), who(holder));
+                let request =
+                    Request::Acquire { lock, holder, proposal: fence(proposal), ttl: millis(ttl) };
+                (Some(*identity), request)
+            }
+            ("extend", [key, ..], [identity, holder, ttl, _, token, next @ ..]) => {
+                let (lock, holder) = (lock(key), who(holder));
+                let next = fence(next.first().unwrap_or(token));
+                let request =
+                    Request::Extend { lock, holder, token: fence(token), next, ttl: millis(ttl) };
+                (Some(*identity), request)
+            }
+            ("release", [key], [holder]) => {
+                (None, Request::Release { lock: lock(key), holder: who(holder) })
+            }
+            ("replace_record", _, [record, expected @ ..]) => {
+                let expected = expected.first().map(|text| (*text).into());
+                (None, Request::ReplaceRecord { expected, record: (*record).into() })
+            }
+            _ => return format!("-ERR no simulated script {word}\r\n").into_bytes(),
+        };
+        self.reply(&self.apply(site, identity, &request))
+    }
+
+    fn apply(&self, site: &Site, identity: Option<&str>, request: &Request) -> Reply {
+        let (now, wall) = (site.world.now(), site.world.wall());
+        let reply = site.redis().table.apply(now, wall, identity, request);
+        site.carried_out(self.number, request, &reply);
+        reply
+    }
+
+    fn look(&self, site: &Site, key: &str) -> Sighting {
+        match self.apply(site, None, &Request::Inspect { lock: lock(key) }) {
+            Reply::Seen(sighting) => sighting,
+            other => panic!("a look was answered with {other:?}"),
+        }
+    }
+
+    fn reply(&self, reply: &Reply) -> Vec<u8> {
+        let words = |tag: &str, rest: &[Vec<u8>]| array(&[&[bulk(tag)], rest].concat());
+        let clock = |micros: u64| {
+            let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
+            [bulk(&seconds.to_string()), bulk(&rest.to_string())]
+        };
+        match reply {
+            Reply::Granted | Reply::Released => int(1),
+            Reply::Behind { fence } => words("BEHIND", &[bulk(&fence.to_string())]),
+            Reply::Superseded { fence } => words("SUPERSEDED", &[bulk(&fence.to_string())]),
+            Reply::Busy { owner, expires_in, fence } => {
+                let left = expires_in.map_or(-1, |left| left.as_millis() as i64);
+                let fence = bulk(&fence.to_string());
+                words("BUSY", &[bulk(&owner_text(owner)), int(left), fence])
+            }
+            Reply::Extended { clock: at } => words("EXTENDED", &clock(at.0)),
+            Reply::Healed { clock: at } => words("HEALED", &clock(at.0)),
+            Reply::NotHeld { owner } => {
+                let kind = if owner.is_some() { "string" } else { "none" };
+                let owner = owner.as_ref().map(owner_text);
+                words("NOT_HELD", &[self.maybe(owner.as_deref()), bulk(kind)])
+            }
+            Reply::Stranger { record } => words("STRANGER", &[self.maybe(record.as_deref())]),
+            Reply::Record { replaced } => int(i64::from(*replaced)),
+            other => panic!("no script answers {other:?}"),
+        }
+    }
+
+    fn maybe(&self, text: Option<&str>) -> Vec<u8> {
+        match text {
+            Some(text) => bulk(text),
+            None if self.resp3 => b"_\r\n".to_vec(),
+            None => b"$-1\r\n".to_vec(),
+        }
+    }
+}
+
+fn load(site: &Site, text: &str) -> String {
+    let known = script_names();
+    let (word, sha, _) = known.iter().find(|(_, _, known)| *known == text).expect("our script");
+    site.redis().scripts.insert((*sha).to_owned(), *word);
+    (*sha).to_owned()
+}
+
+fn info(site: &Site) -> String {
+    let redis = site.redis();
+    format!(
+        "{}\r\nrun_id:{}-{}\r\nrole:master\r\nredis_mode:standalone\r\ncluster_enabled:0\r\n\
+         master_replid2:0000\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:{}\r\n",
+        redis.flavor.version,
+        site.name,
+        redis.life,
+        u8::from(redis.flavor.durable),
+    )
+}
+
+fn lock(key: &str) -> LockName {
+    LockName::new(key.strip_prefix(DEFAULT_PREFIX).expect("our prefix")).expect("a name")
+}
+
+fn who(holder: &str) -> Holder {
+    Holder::parse(holder).expect("a holder")
+}
+
+fn fence(number: &str) -> Fence {
+    Fence::new(number.parse().expect("a number")).expect("a fence")
+}
+
+fn millis(number: &str) -> Ttl {
+    Ttl::new(Duration::from_millis(number.parse().expect("a number"))).expect("a ttl")
+}
+
+fn owner_text(owner: &Owner) -> String {
+    match owner {
+        Owner::Holder(holder) => holder.as_str().to_owned(),
+        other => panic!("only ours are here: {other}"),
+    }
+}
+
+fn bulk(text: &str) -> Vec<u8> {
+    format!("${}\r\n{text}\r\n", text.len()).into_bytes()
+}
+
+fn int(number: i64) -> Vec<u8> {
+    format!(":{number}\r\n").into_bytes()
+}
+
+fn array(items: &[Vec<u8>]) -> Vec<u8> {
+    [format!("*{}\r\n", items.len()).into_bytes(), items.concat()].concat()
+}

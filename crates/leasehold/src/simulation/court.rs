@@ -1,0 +1,162 @@
+//! What must always be true, judged by what the nodes carried out and what the clients believe.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use leasehold_core::{Drift, Fence, Holder, Moment, Reply, Request};
+
+use super::site::{Received, Site};
+use super::town::Town;
+use super::world::World;
+use crate::Guard;
+use crate::clock::Clock as _;
+
+pub(super) struct Court {
+    world: Arc<World>,
+    sites: Vec<Arc<Site>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    guards: Vec<Weak<Guard>>,
+    /// Fences of acquires, with the moment they were complete.
+    fences: Vec<(String, Fence, Moment)>,
+}
+
+impl Court {
+    pub(super) fn of(town: &Town) -> Arc<Self> {
+        let (world, sites) = (town.world.clone(), town.sites.clone());
+        Arc::new(Self { world, sites, state: Mutex::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many acquires were complete so far.
+    pub(super) fn acquired(&self) -> usize {
+        self.state().fences.len()
+    }
+
+    /// To be called at once when an acquire that began at `began` is complete.
+    pub(super) fn admit(&self, began: Moment, guard: Guard) -> Arc<Guard> {
+        let (world, now) = (&self.world, self.world.now());
+        let name = guard.name().as_str().to_owned();
+        world.note(format_args!("{name} acquired by {}, fence {}", guard.holder(), guard.fence()));
+        world.require(guard.ensure_valid(Duration::ZERO).is_ok(), || {
+            format!("{guard:?} was past its deadline when it was given")
+        });
+        self.check_votes(&guard, now);
+        let mut state = self.state();
+        for other in state.guards.iter().filter_map(Weak::upgrade) {
+            let overlaps = other.name() == guard.name() && !other.validity().is_zero();
+            world.require(!overlaps, || format!("{other:?} is still good beside {guard:?}"));
+        }
+        for (lock, fence, complete) in &state.fences {
+            let in_order = *lock != name || *complete > began || *fence < guard.fence();
+            world.require(in_order, || format!("{guard:?} came after fence {fence}"));
+            let unique = *lock != name || *fence != guard.fence();
+            world.require(unique, || format!("{guard:?} has a fence that was given before"));
+        }
+        state.fences.push((name, guard.fence(), now));
+        let guard = Arc::new(guard);
+        state.guards.push(Arc::downgrade(&guard));
+        guard
+    }
+
+    /// A quorum of nodes must have granted this very fence to this holder, and the deadline must
+    /// count from before the first of them heard of it.
+    fn check_votes(&self, guard: &Guard, now: Moment) {
+        let votes: Vec<_> = self.sites.iter().flat_map(|site| votes(site, guard)).collect();
+        let granted = votes.iter().filter(|vote| vote.is_granted).count();
+        let needed = self.sites.len() / 2 + 1;
+        self.world.require(granted >= needed, || format!("{guard:?} has {granted} votes"));
+        for vote in &votes {
+            let latest = vote.heard.plus(vote.ttl - Drift::DEFAULT.allowance(vote.ttl));
+            let late = now.plus(guard.validity()).since(latest);
+            self.world.require(late.is_zero(), || format!("{guard:?} ends {late:?} too late"));
+            self.world.require(!vote.is_too_early, || {
+                format!("{guard:?} has the vote of a node in its quarantine")
+            });
+        }
+    }
+
+    /// To be called when every guard is gone and everything on its way has arrived.
+    pub(super) fn close(&self) {
+        self.sites.iter().for_each(|site| self.check_orders(site));
+    }
+
+    /// What a node heard of each holder: nothing twice, no release before its acquire, and after
+    /// each acquire a release, unless the connection between them broke.
+    fn check_orders(&self, site: &Site) {
+        let mut acquires: BTreeMap<Holder, Vec<(usize, u64, Fence)>> = BTreeMap::new();
+        let mut releases: BTreeMap<Holder, Vec<(usize, u64)>> = BTreeMap::new();
+        site.with_received(|received| {
+            for (at, entry) in received.iter().enumerate() {
+                match &entry.request {
+                    Request::Acquire { holder, proposal, .. } => {
+                        let sent = acquires.entry(holder.clone()).or_default();
+                        sent.push((at, entry.connection, *proposal));
+                    }
+                    Request::Release { holder, .. } => {
+                        let sent = releases.entry(holder.clone()).or_default();
+                        sent.push((at, entry.connection));
+                    }
+                    _ => {}
+                }
+            }
+        });
+        let name = &site.name;
+        for (holder, sent) in &releases {
+            let once = sent.len() == 1;
+            self.world.require(once, || format!("{name} was sent the release of {holder} twice"));
+        }
+        for (holder, sent) in &acquires {
+            let released = releases.get(holder).map(Vec::as_slice).unwrap_or_default();
+            for (index, (at, connection, proposal)) in sent.iter().enumerate() {
+                let twice = sent[..index].iter().any(|(_, _, earlier)| earlier == proposal);
+                self.world.require(!twice, || {
+                    format!("{name} was sent the acquire of {holder} with {proposal} twice")
+                });
+                // From an older connection it may arrive late; that is the network's doing.
+                let overtaken = released.iter().any(|(r, c)| r < at && c <= connection);
+                self.world.require(!overtaken, || {
+                    format!("on {name} the release of {holder} overtook its acquire")
+                });
+                let follows = released.iter().any(|(r, c)| r > at && c == connection);
+                self.world.require(follows || site.is_broken(*connection), || {
+                    format!("no release of {holder} followed its acquire on {name}")
+                });
+            }
+        }
+    }
+}
+
+/// One node's answer to the round that a guard came from.
+struct Vote {
+    heard: Moment,
+    ttl: Duration,
+    is_granted: bool,
+    /// Given by a node that had lost its memory and may not vote yet.
+    is_too_early: bool,
+}
+
+fn votes(site: &Site, guard: &Guard) -> Vec<Vote> {
+    let forgot = site.forgot();
+    let vote = |(index, entry): (usize, &Received)| {
+        let Request::Acquire { holder, proposal, ttl, .. } = &entry.request else {
+            return None;
+        };
+        let is_meant = holder == guard.holder() && *proposal == guard.fence();
+        let is_granted = entry.reply == Reply::Granted;
+        let sits_out = |(before, at): &(usize, Moment)| {
+            *before <= index && entry.at.since(*at) < Town::quarantine()
+        };
+        let is_too_early = is_granted && forgot.iter().any(sits_out);
+        let (heard, ttl) = (entry.at, ttl.get());
+        is_meant.then_some(Vote { heard, ttl, is_granted, is_too_early })
+    };
+    site.with_received(|received| received.iter().enumerate().filter_map(vote).collect())
+}

@@ -1,0 +1,308 @@
+//! One node's place in the world: the weather on the way there, what it has carried out, and, if
+//! it is a Redis, its memory.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::{Fence, Holder, LockName, LockTable, Moment, Reply, Request, Ttl, WallMicros};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::world::World;
+use crate::clock::Clock as _;
+use crate::node::NodeId;
+use crate::nodes::memory::MemoryNode;
+
+/// How it is on the way to a node. TCP loses nothing: what is lost is late.
+#[derive(Debug, Clone)]
+pub(super) struct Sky {
+    /// Milliseconds to the node, at least and at most.
+    pub(super) up: (u64, u64),
+    /// Milliseconds back.
+    pub(super) down: (u64, u64),
+    pub(super) dialing: Dialing,
+    /// Nothing arrives at the node.
+    pub(super) stalls_up: bool,
+    /// Nothing comes back.
+    pub(super) stalls_down: bool,
+    /// In so many of a hundred commands the connection breaks before it is carried out, after, or
+    /// in the middle of the reply.
+    pub(super) breaks: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dialing {
+    Accepts,
+    Refuses,
+    Hangs,
+}
+
+/// What kind of server it plays.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Flavor {
+    /// As INFO shows it.
+    pub(super) version: &'static str,
+    pub(super) knows_hello: bool,
+    /// Whether a restart that keeps the memory keeps all of it.
+    pub(super) durable: bool,
+}
+
+/// One request that reached the node, and what became of it.
+#[derive(Debug, Clone)]
+pub(super) struct Received {
+    pub(super) at: Moment,
+    pub(super) connection: u64,
+    pub(super) request: Request,
+    pub(super) reply: Reply,
+}
+
+/// One connection, seen from the network.
+#[derive(Debug)]
+pub(super) struct Wire {
+    pub(super) number: u64,
+    pub(super) life: u64,
+    pub(super) cut: CancellationToken,
+    /// Whether what is on its way to the node still arrives after the cut.
+    pub(super) haunts: AtomicBool,
+}
+
+/// A simulated Redis's memory.
+#[derive(Debug)]
+pub(super) struct Redis {
+    pub(super) flavor: Flavor,
+    pub(super) table: LockTable,
+    /// What is on its disk, if it is not durable.
+    pub(super) saved: LockTable,
+    pub(super) life: u64,
+    pub(super) scripts: BTreeMap<String, &'static str>,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    Memory(MemoryNode),
+    Redis(Mutex<Redis>),
+}
+
+#[derive(Debug)]
+pub(super) struct Site {
+    pub(super) name: NodeId,
+    pub(super) world: Arc<World>,
+    pub(super) kind: Kind,
+    sky: Mutex<Sky>,
+    /// Not a `watch`, which wakes in random order.
+    sky_changed: Notify,
+    log: Mutex<Log>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    received: Vec<Received>,
+    wires: Vec<Arc<Wire>>,
+    /// When it lost its memory, and how much it had carried out by then.
+    forgot: Vec<(usize, Moment)>,
+}
+
+impl Sky {
+    pub(super) fn fair() -> Self {
+        Self {
+            up: (0, 3),
+            down: (0, 3),
+            dialing: Dialing::Accepts,
+            stalls_up: false,
+            stalls_down: false,
+            breaks: 0,
+        }
+    }
+}
+
+impl Site {
+    pub(super) fn new(world: &Arc<World>, name: String, kind: Kind) -> Arc<Self> {
+        Arc::new(Self {
+            name: NodeId::new(name),
+            world: world.clone(),
+            kind,
+            sky: Mutex::new(Sky::fair()),
+            sky_changed: Notify::new(),
+            log: Mutex::default(),
+        })
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn redis(&self) -> MutexGuard<'_, Redis> {
+        let Kind::Redis(redis) = &self.kind else { panic!("{} is no Redis", self.name) };
+        redis.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn sky(&self) -> Sky {
+        self.sky.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn change(&self, change: impl FnOnce(&mut Sky)) {
+        change(&mut self.sky.lock().unwrap_or_else(PoisonError::into_inner));
+        self.sky_changed.notify_waiters();
+    }
+
+    /// Waits until requests get through.
+    pub(super) async fn way_up(&self) {
+        self.until(|sky| !sky.stalls_up).await;
+    }
+
+    /// Waits until replies get through.
+    pub(super) async fn way_down(&self) {
+        self.until(|sky| !sky.stalls_down).await;
+    }
+
+    async fn until(&self, is_so: impl Fn(&Sky) -> bool) {
+        loop {
+            let changed = self.sky_changed.notified();
+            if is_so(&self.sky()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// A new connection.
+    pub(super) fn accept(&self) -> Arc<Wire> {
+        let life = match &self.kind {
+            Kind::Memory(_) => 0,
+            Kind::Redis(_) => self.redis().life,
+        };
+        let mut log = self.log();
+        let number = log.wires.len() as u64 + 1;
+        let (cut, haunts) = (CancellationToken::new(), AtomicBool::new(false));
+        let wire = Arc::new(Wire { number, life, cut, haunts });
+        log.wires.push(wire.clone());
+        drop(log);
+        self.world.note(format_args!("{} connection {number}", self.name));
+        wire
+    }
+
+    /// Breaks all connections. What is on its way may still arrive, as it does when only the
+    /// client's side was told.
+    pub(super) fn cut(&self, haunts: bool) {
+        self.world.note(format_args!("{} is cut off, haunts: {haunts}", self.name));
+        for wire in &self.log().wires {
+            wire.haunts.store(haunts, Ordering::SeqCst);
+            wire.cut.cancel();
+        }
+    }
+
+    /// What it remembers now goes to its disk.
+    pub(super) fn save(&self) {
+        if let Kind::Redis(_) = &self.kind {
+            let mut redis = self.redis();
+            redis.saved = redis.table.clone();
+        }
+    }
+
+    /// The server ends and starts again, with what is on its disk or with nothing. A durable one has
+    /// everything there, any other what it last saved.
+    pub(super) fn restart(&self, has_disk: bool) {
+        let Kind::Redis(_) = &self.kind else { return self.forget() };
+        let keeps_memory = {
+            let mut redis = self.redis();
+            redis.life += 1;
+            redis.scripts.clear();
+            let is_durable = redis.flavor.durable;
+            match (has_disk, is_durable) {
+                (true, true) => {}
+                (true, false) => redis.table = redis.saved.clone(),
+                (false, _) => redis.table = LockTable::new(),
+            }
+            has_disk && is_durable
+        };
+        if !keeps_memory {
+            self.note_loss();
+        }
+        self.cut(false);
+        self.world.note(format_args!("{} restarted, with memory: {keeps_memory}", self.name));
+    }
+
+    fn forget(&self) {
+        if let Kind::Memory(node) = &self.kind {
+            node.forget();
+            self.note_loss();
+            self.world.note(format_args!("{} forgot everything", self.name));
+        }
+    }
+
+    fn note_loss(&self) {
+        let mut log = self.log();
+        let lost = (log.received.len(), self.world.now());
+        log.forgot.push(lost);
+    }
+
+    /// SCRIPT FLUSH.
+    pub(super) fn forget_scripts(&self) {
+        if let Kind::Redis(_) = &self.kind {
+            self.redis().scripts.clear();
+        }
+    }
+
+    /// Writes down what was carried out.
+    pub(super) fn carried_out(&self, connection: u64, request: &Request, reply: &Reply) {
+        let at = self.world.now();
+        if matches!(
+            request,
+            Request::Acquire { .. } | Request::Extend { .. } | Request::Release { .. }
+        ) {
+            let line = format!("{} [{connection}] {request:?} -> {reply:?}", self.name);
+            self.world.note(line);
+            let (request, reply) = (request.clone(), reply.clone());
+            self.log().received.push(Received { at, connection, request, reply });
+        }
+    }
+
+    /// Looks at everything it has carried out.
+    pub(super) fn with_received<T>(&self, look: impl FnOnce(&[Received]) -> T) -> T {
+        look(&self.log().received)
+    }
+
+    pub(super) fn forgot(&self) -> Vec<(usize, Moment)> {
+        self.log().forgot.clone()
+    }
+
+    /// Whether a connection was broken.
+    pub(super) fn is_broken(&self, connection: u64) -> bool {
+        let log = self.log();
+        let wire = log.wires.iter().find(|wire| wire.number == connection);
+        wire.is_some_and(|wire| wire.cut.is_cancelled())
+    }
+
+    /// As after an acquire by a client whose clock is `ahead`, who gave the lock back.
+    pub(super) fn raise_fence(&self, lock: &str, ahead: Duration) {
+        let lock = LockName::new(lock).expect("a name");
+        if self.owner(&lock).is_some() {
+            return;
+        }
+        let holder = Holder::new("ahead", u128::from(self.world.below(u64::MAX))).expect("a label");
+        let wall = self.world.wall();
+        let proposal = Fence::from_clock(WallMicros(wall.0 + ahead.as_micros() as u64));
+        let ttl = Ttl::new(Duration::from_secs(1)).expect("a ttl");
+        let release = Request::Release { lock: lock.clone(), holder: holder.clone() };
+        for request in [Request::Acquire { lock, holder, proposal, ttl }, release] {
+            match &self.kind {
+                Kind::Memory(node) => super::memory::apply(node, &request),
+                Kind::Redis(_) => {
+                    let mut redis = self.redis();
+                    let record = redis.table.record().map(str::to_owned);
+                    redis.table.apply(self.world.now(), wall, record.as_deref(), &request);
+                }
+            }
+        }
+    }
+
+    /// Who owns `lock` there.
+    pub(super) fn owner(&self, lock: &LockName) -> Option<Holder> {
+        match &self.kind {
+            Kind::Memory(node) => super::memory::owner(node, lock),
+            Kind::Redis(_) => self.redis().table.owner(self.world.now(), lock).cloned(),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The nodes of one run and the clients that open them.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold_core::{Drift, LockName, LockTable};
+use tokio::runtime::Handle;
+
+use super::memory::FarMemory;
+use super::server::dial;
+use super::site::{Flavor, Kind, Redis, Site, Sky};
+use super::world::World;
+use crate::node::{Node, NodeId};
+use crate::nodes::memory::MemoryNode;
+use crate::nodes::redis::{DEFAULT_PREFIX, RedisConfig, RedisNode};
+use crate::{Background, Locks};
+
+/// How long a node may take, unless a scenario says otherwise.
+pub(super) const LIMIT: Duration = Duration::from_millis(50);
+/// The longest lease: short, so that runs with quarantines are short.
+pub(super) const MAX_TTL: Duration = Duration::from_secs(4);
+pub(super) const TTL: Duration = Duration::from_secs(2);
+const SKEW: Duration = Duration::from_millis(100);
+
+/// The two kinds of nodes that everything is tried with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Backend {
+    Memory,
+    Redis,
+}
+
+pub(super) struct Town {
+    pub(super) world: Arc<World>,
+    pub(super) sites: Vec<Arc<Site>>,
+    backend: Backend,
+}
+
+const VERSIONS: [(&str, bool); 4] = [
+    ("redis_version:7.0.15", true),
+    ("redis_version:8.4.0", true),
+    ("redis_version:7.2.4\r\nvalkey_version:9.0.0", true),
+    ("redis_version:6.2.0", false),
+];
+
+impl Town {
+    pub(super) fn new(world: &Arc<World>, backend: Backend, nodes: usize) -> Self {
+        let site = |index: usize| {
+            let name = format!("node{index}");
+            let kind = match backend {
+                Backend::Memory => Kind::Memory(MemoryNode::new(NodeId::new(&name), world.clone())),
+                Backend::Redis => {
+                    let (version, knows_hello) = VERSIONS[world.below(4) as usize];
+                    Kind::Redis(Mutex::new(Redis {
+                        flavor: Flavor { version, knows_hello, durable: world.chance(50) },
+                        table: LockTable::new(),
+                        saved: LockTable::new(),
+                        life: 0,
+                        scripts: Default::default(),
+                    }))
+                }
+            };
+            Site::new(world, name, kind)
+        };
+        Self { world: world.clone(), sites: (0..nodes).map(site).collect(), backend }
+    }
+
+    /// A client, with connections of its own.
+    pub(super) async fn open(&self, label: &str) -> Locks {
+        let node = |site: &Arc<Site>| -> Arc<dyn Node> {
+            match self.backend {
+                Backend::Memory => Arc::new(FarMemory::new(site)),
+                Backend::Redis => {
+                    let config = RedisConfig::simulated(dial(site), self.world.chance(30));
+                    let prefix = DEFAULT_PREFIX.into();
+                    let node = RedisNode::connect(config, prefix, LIMIT, Handle::current());
+                    Arc::new(node.expect("no files are needed"))
+                }
+            }
+        };
+        let nodes = self.sites.iter().map(node).collect();
+        let builder = Locks::builder().nodes(nodes).clock(self.world.clone()).holder(label);
+        let builder = builder.background(Background::CurrentRuntime).timeout(LIMIT);
+        let builder = builder.max_ttl(MAX_TTL).max_clock_skew(SKEW).trust_new_nodes();
+        // Never within a run: the simulated servers have no ZRANGEBYSCORE.
+        let builder = builder.forget_every(Duration::from_secs(1 << 40));
+        builder.open().await.expect("settings that can be opened")
+    }
+
+    /// How long a node that forgot must not vote.
+    pub(super) fn quarantine() -> Duration {
+        MAX_TTL + Drift::DEFAULT.allowance(MAX_TTL) + 2 * SKEW
+    }
+
+    /// Every way is good again, and everything on its way has arrived.
+    pub(super) async fn calm(&self) {
+        self.sites.iter().for_each(|site| site.change(|sky| *sky = Sky::fair()));
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+    }
+
+    /// On how many nodes `lock` has an owner.
+    pub(super) fn owners(&self, lock: &str) -> usize {
+        let lock = LockName::new(lock).expect("a name");
+        self.sites.iter().filter(|site| site.owner(&lock).is_some()).count()
+    }
+}

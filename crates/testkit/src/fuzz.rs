@@ -1,0 +1,235 @@
+//! Many odd inputs for one function, and always the same ones: some of them random, some made from
+//! good examples by small and large mistakes. A target reads what it needs from an [`Input`].
+//!
+//! `LEASEHOLD_FUZZ_SECONDS=300 cargo test …` goes on with fresh inputs for so long and says how many
+//! it tried. A failure prints the input; `LEASEHOLD_FUZZ_INPUT=<hex>` runs only that one.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+/// The longest random input, in bytes.
+const BYTES_MAX: u64 = 400;
+
+/// Runs `target` on so many inputs; `examples` are good ones to begin with.
+///
+/// # Panics
+/// If the target does, with the input and how to repeat it.
+pub fn fuzz(cases: u64, examples: &[&[u8]], target: impl Fn(&mut Input<'_>)) {
+    if let Ok(hex) = std::env::var("LEASEHOLD_FUZZ_INPUT") {
+        return target(&mut Input::new(&from_hex(&hex)));
+    }
+    let seconds = std::env::var("LEASEHOLD_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
+    let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let mut tried = 0;
+    for seed in 0.. {
+        let is_over = match until {
+            Some(until) => seed % 64 == 0 && Instant::now() >= until,
+            None => seed >= cases,
+        };
+        if is_over {
+            break;
+        }
+        let bytes = case(seed, examples);
+        let run = catch_unwind(AssertUnwindSafe(|| target(&mut Input::new(&bytes))));
+        if run.is_err() {
+            let name = std::thread::current().name().unwrap_or("the test").to_owned();
+            panic!(
+                "{name}: input {seed} failed: `{}`\nrepeat it with LEASEHOLD_FUZZ_INPUT={}",
+                bytes.escape_ascii(),
+                to_hex(&bytes)
+            );
+        }
+        tried += 1;
+    }
+    if let (Some(seconds), Some(name)) = (seconds, std::thread::current().name()) {
+        eprintln!("{name}: {tried} inputs in {seconds} s");
+    }
+}
+
+/// Input number `seed`.
+fn case(seed: u64, examples: &[&[u8]]) -> Vec<u8> {
+    if let Some(example) = examples.get(seed as usize) {
+        return example.to_vec();
+    }
+    let mut dice = Dice(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x00f0_22ed);
+    let random = |dice: &mut Dice| -> Vec<u8> {
+        let length = dice.below(BYTES_MAX);
+        (0..length).map(|_| dice.below(256) as u8).collect()
+    };
+    if examples.is_empty() || dice.below(3) == 0 {
+        return random(&mut dice);
+    }
+    let mut bytes = examples[dice.below(examples.len() as u64) as usize].to_vec();
+    for _ in 0..=dice.below(6) {
+        damage(&mut bytes, examples, &mut dice);
+    }
+    bytes
+}
+
+/// One mistake.
+fn damage(bytes: &mut Vec<u8>, examples: &[&[u8]], dice: &mut Dice) {
+    let length = bytes.len() as u64;
+    let from = dice.below(length + 1) as usize;
+    let to = from + dice.below(length + 1 - from as u64) as usize;
+    let piece = bytes[from..to].to_vec();
+    match dice.below(7) {
+        0 if from < bytes.len() => bytes[from] ^= 1 << dice.below(8),
+        1 if from < bytes.len() => bytes[from] = dice.below(256) as u8,
+        2 => drop(bytes.drain(from..to)),
+        3 => drop(bytes.splice(from..from, piece)),
+        4 => {
+            let word = WORDS[dice.below(WORDS.len() as u64) as usize];
+            drop(bytes.splice(from..to.min(from + 3), word.iter().copied()));
+        }
+        5 => {
+            let other = examples[dice.below(examples.len() as u64) as usize];
+            let cut = dice.below(other.len() as u64 + 1) as usize;
+            bytes.truncate(from);
+            bytes.extend_from_slice(&other[cut..]);
+        }
+        _ => bytes.insert(from, dice.below(256) as u8),
+    }
+}
+
+/// What parsers trip over.
+const WORDS: [&[u8]; 20] = [
+    b"0",
+    b"-1",
+    b"9007199254740992",
+    b"18446744073709551615",
+    b"18446744073709551616",
+    b"99999999999999999999999999999999999999999",
+    b"NaN",
+    b"inf",
+    b"1e308",
+    b"\r\n",
+    b"\0",
+    b"%",
+    b"%00",
+    b"@",
+    b":",
+    b"/",
+    b",",
+    b" ",
+    b"\xff\xfe",
+    "é☂".as_bytes(),
+];
+
+struct Dice(u64);
+
+impl Dice {
+    /// splitmix64.
+    fn below(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % sides
+    }
+}
+
+/// Bytes as a source of choices. When they are used up every choice is the first one.
+#[derive(Debug)]
+pub struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    /// Reads its choices from `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// One byte.
+    pub fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else {
+            return 0;
+        };
+        self.0 = rest;
+        *first
+    }
+
+    /// Any number.
+    pub fn number(&mut self) -> u64 {
+        // Small and huge ones are as likely as those between.
+        let bytes = self.byte() % 9;
+        (0..bytes).fold(0, |number, _| number << 8 | u64::from(self.byte()))
+    }
+
+    /// A number below `sides`, which must not be 0.
+    pub fn below(&mut self, sides: usize) -> usize {
+        usize::from(self.byte()) % sides
+    }
+
+    /// One of some.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+
+    /// Some bytes, fewer than 256.
+    pub fn bytes(&mut self) -> &'a [u8] {
+        let length = usize::from(self.byte()).min(self.0.len());
+        let (some, rest) = self.0.split_at(length);
+        self.0 = rest;
+        some
+    }
+
+    /// Some text, fewer than 256 bytes of it read.
+    pub fn text(&mut self) -> String {
+        String::from_utf8_lossy(self.bytes()).into_owned()
+    }
+
+    /// All that is left.
+    pub fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
+    /// All that is left, as text.
+    pub fn rest_as_text(&mut self) -> String {
+        String::from_utf8_lossy(self.rest()).into_owned()
+    }
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    let digit = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).expect("pairs of hex digits");
+    (0..text.len() / 2).map(|pair| digit(2 * pair)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_inputs_are_always_the_same_and_of_all_kinds() {
+        let examples: [&[u8]; 2] = [b"good", b"also good"];
+        let all: Vec<_> = (0..500).map(|seed| case(seed, &examples)).collect();
+        assert_eq!(all, (0..500).map(|seed| case(seed, &examples)).collect::<Vec<_>>());
+        assert_eq!(all[..2], [b"good".to_vec(), b"also good".to_vec()]);
+        assert!(all.iter().filter(|bytes| bytes.starts_with(b"also")).count() > 20);
+        assert!(all.iter().filter(|bytes| bytes.len() > 200).count() > 20);
+        assert_eq!(from_hex(&to_hex(&all[9])), all[9]);
+    }
+
+    #[test]
+    fn a_failure_shows_its_input() {
+        let fails = || fuzz(9, &[b"ok", b"boom"], |input| assert_ne!(input.rest(), b"boom"));
+        let panic = catch_unwind(fails).unwrap_err();
+        let words = panic.downcast_ref::<String>().unwrap();
+        assert!(words.contains("`boom`") && words.contains("INPUT=626f6f6d"), "{words}");
+    }
+
+    #[test]
+    fn choices_never_run_out() {
+        let mut input = Input::new(&[2, 1, 2, 250]);
+        assert_eq!(input.number(), 0x0102);
+        assert_eq!((input.bytes(), input.is_empty()), (&[][..], true));
+        assert_eq!((input.number(), input.pick(&["a", "b"])), (0, "a"));
+    }
+}
