@@ -54,7 +54,8 @@ pub(crate) fn page(results: &[Result]) -> String {
          * *simulation*: seeds from 1 on, until the first that is found out ([sim](../sim))\n\
          * *tests*: the tests that fail, of those that were run\n\
          * *chaos*: the promise that is broken on real servers, and after how many seconds ([chaos](../chaos))\n\n\
-         An empty field: was not asked. A dash: noticed nothing.\n",
+         An empty field: was not asked. A dash: noticed nothing. `model.md`, `model2.md`, `peers.md` and `safety.md` are \
+         the notes of the research that came before the code.\n",
         results.len()
     );
     for kind in Kind::ALL {
