@@ -202,12 +202,12 @@ mod tests {
         assert_eq!(by_a_line.end, End::Seen);
         let by_its_limit = shell("sleep 1000", Duration::from_millis(50));
         assert_eq!(by_its_limit.end, End::TimedOut);
+        assert_eq!(children(), []);
     }
 
     #[test]
     fn nothing_is_left_behind() {
         let _alone = alone();
-        prepare().unwrap();
         // One in the group, one that left it, and one that holds the output open.
         let script = "sleep 1001 & setsid sleep 1002 & setsid sh -c 'sleep 1003 & sleep 1003' & \
                       echo enough; sleep 1004";
@@ -224,6 +224,7 @@ mod tests {
     /// Orphans of all tests become children of the one process that they share.
     fn alone() -> std::sync::MutexGuard<'static, ()> {
         static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        prepare().unwrap();
         ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
