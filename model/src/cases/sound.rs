@@ -131,7 +131,7 @@ pub(super) fn refresh() -> Vec<Case> {
             "refresh-extend-r1",
             "a refresh and an extend each, second rounds",
             Setup { more_rounds: 1, ..extend.clone() },
-            0,
+            20_646_347,
         )),
         holds(
             "refresh-twice-one",
@@ -256,7 +256,12 @@ pub(super) fn wipe() -> Vec<Case> {
             Setup { more_rounds: 1, clock: clock(5, 3), ..WIPE },
             4_178_538,
         )),
-        large(holds("wipe-k3", "memory lost, three attempts", Setup { agents: 3, ..WIPE }, 0)),
+        large(holds(
+            "wipe-k3",
+            "memory lost, three attempts",
+            Setup { agents: 3, ..WIPE },
+            9_093_555,
+        )),
         holds(
             "quarantine",
             "no expiry: one holder, though a node forgets",
