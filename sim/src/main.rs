@@ -1,12 +1,13 @@
 //! Runs seeds and tells what broke.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use clap::Parser;
+use clap::{Parser, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use leasehold_sim::history::Shown;
 use leasehold_sim::scenario::{Assumption, Scenario, Wishes};
@@ -17,7 +18,7 @@ use leasehold_sim::world::{Figures, Outcome, World};
 #[derive(Debug, Parser)]
 struct Args {
     /// How many seeds to run
-    #[arg(long, default_value_t = 2000)]
+    #[arg(long, default_value_t = 2000, value_parser = value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first seed
     #[arg(long, default_value_t = 1)]
@@ -26,17 +27,17 @@ struct Args {
     #[arg(long, value_name = "SEED")]
     replay: Option<u64>,
     /// This many nodes instead of what the seed says
-    #[arg(long)]
-    nodes: Option<usize>,
+    #[arg(long, value_parser = value_parser!(u8).range(1..=7))]
+    nodes: Option<u8>,
     /// This many holders
-    #[arg(long)]
-    holders: Option<usize>,
+    #[arg(long, value_parser = value_parser!(u8).range(1..=50))]
+    holders: Option<u8>,
     /// Let this assumption of the protocol not hold, and find out what it was good for
     #[arg(long = "break", value_name = "ASSUMPTION")]
     broken: Option<Assumption>,
     /// How many threads; all cores if nothing is said
     #[arg(long)]
-    threads: Option<usize>,
+    threads: Option<NonZeroUsize>,
 }
 
 /// After this many broken worlds the others are only counted.
@@ -44,7 +45,8 @@ const TOLD_MAX: u64 = 5;
 
 impl Args {
     fn wishes(&self) -> Wishes {
-        Wishes { nodes: self.nodes, holders: self.holders, broken: self.broken }
+        let (nodes, holders) = (self.nodes.map(usize::from), self.holders.map(usize::from));
+        Wishes { nodes, holders, broken: self.broken }
     }
 
     fn run(&self, seed: u64, tells: bool) -> Outcome {
@@ -89,14 +91,14 @@ fn run_all(args: &Args) -> ExitCode {
     let (start, bar) = (Instant::now(), progress_bar(args.seeds));
     let next = AtomicU64::new(args.first);
     let sum = Mutex::new((Figures::default(), 0, BTreeMap::<_, u64>::new()));
-    let threads =
-        args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let all_cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let threads = args.threads.unwrap_or_else(all_cores).get();
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= args.first + args.seeds {
+                    if seed >= args.first.saturating_add(args.seeds) {
                         return;
                     }
                     let outcome = args.run(seed, false);
