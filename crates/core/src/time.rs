@@ -12,6 +12,9 @@ pub const TTL_MIN: Duration = Duration::from_millis(100);
 pub struct Moment(u64);
 
 impl Moment {
+    /// The end of time.
+    pub const MAX: Self = Self(u64::MAX);
+
     /// A moment from nanoseconds since the clock's origin.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -31,6 +34,12 @@ impl Moment {
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// This moment, earlier by `duration`; the origin if that is too far.
+    #[must_use]
+    pub fn less(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     /// How long after `earlier` this moment is; zero if it is not later.

@@ -317,12 +317,12 @@ pub enum ReleaseOutcome {
 }
 
 impl ReleaseOutcome {
-    pub(crate) fn of(step: ReleaseStep, nodes: NodeReports) -> Self {
+    pub(crate) fn of(step: ReleaseStep, nodes: impl FnOnce() -> NodeReports) -> Self {
         match step {
             ReleaseStep::Released => Self::Released,
             ReleaseStep::AlreadyExpired => Self::AlreadyExpired,
             ReleaseStep::TakenOver { by } => Self::TakenOver { by },
-            ReleaseStep::Wait | ReleaseStep::Unknown => Self::Unknown { nodes },
+            ReleaseStep::Wait | ReleaseStep::Unknown => Self::Unknown { nodes: nodes() },
         }
     }
 }

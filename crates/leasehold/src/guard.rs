@@ -2,21 +2,21 @@
 //! give it back.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::rounds::{ExtendRound, ExtendStep, ReleaseRound};
 use leasehold_core::{
     Fence, Holder, Keeper, KeeperStep, Lease, LeaseState, LockName, LossReason, Moment, Request,
 };
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::driver::{Cluster, Op};
 use crate::error::{ExtendError, Loss, NodeReports, ReleaseOutcome, ValidityError};
 use crate::queue::Turn;
+use crate::rota::Slot;
 use crate::token::LeaseToken;
 
 /// Stands for a held lock.
@@ -34,7 +34,7 @@ pub struct Guard {
 }
 
 /// What guard and keeper share.
-struct Held {
+pub(crate) struct Held {
     cluster: Arc<Cluster>,
     lock: LockName,
     holder: Holder,
@@ -42,9 +42,9 @@ struct Held {
     /// The deadline in nanoseconds, to be read without a lock.
     deadline: AtomicU64,
     state: Mutex<HeldState>,
-    lost: CancellationToken,
-    /// Wakes the keeper.
-    changed: Notify,
+    is_lost: AtomicBool,
+    /// Cancelled when the lease is lost; made for whoever wants to know.
+    lost: OnceLock<CancellationToken>,
 }
 
 struct HeldState {
@@ -56,6 +56,8 @@ struct HeldState {
     turn: Option<Turn>,
     /// Under way, or answered a moment ago.
     extensions: Vec<Weak<Op<ExtendRound>>>,
+    /// When the keeper looks again.
+    slot: Option<Slot>,
 }
 
 impl HeldState {
@@ -87,24 +89,27 @@ impl Guard {
         keeping: Keeping,
     ) -> Self {
         let now = cluster.now();
-        let background = cluster.background.clone();
+        let mut keeper = Keeper::new(lease, now, keeping.extends, keeping.max_hold);
+        keeper.spread(spread(&keeper.lease().holder));
+        let lease = keeper.lease();
         let held = Arc::new(Held {
             lock: lease.lock.clone(),
             holder: lease.holder.clone(),
             fence: lease.fence,
             deadline: AtomicU64::new(lease.deadline.as_nanos()),
             state: Mutex::new(HeldState {
-                keeper: Keeper::new(lease, now, keeping.extends, keeping.max_hold),
+                keeper,
                 last: None,
                 phase: Phase::Held,
                 turn,
                 extensions: Vec::new(),
+                slot: None,
             }),
             cluster,
-            lost: CancellationToken::new(),
-            changed: Notify::new(),
+            is_lost: AtomicBool::new(false),
+            lost: OnceLock::new(),
         });
-        background.spawn(keep(held.clone()));
+        held.plan(now);
         Self { held }
     }
 
@@ -149,7 +154,7 @@ impl Guard {
         let held = &self.held;
         let now = held.cluster.now();
         let left = Moment::from_nanos(held.deadline.load(Ordering::Acquire)).since(now);
-        if left.is_zero() || held.lost.is_cancelled() {
+        if left.is_zero() || held.is_lost.load(Ordering::Acquire) {
             return Err(held.expire_now(now).into());
         }
         if left < margin {
@@ -161,13 +166,13 @@ impl Guard {
     /// Completes when the lease is lost, at the latest at its deadline, which is before any node
     /// gives the lock away.
     pub async fn lost(&self) -> Loss {
-        self.held.lost.cancelled().await;
+        self.held.lost().cancelled().await;
         self.held.loss()
     }
 
     /// A token that is cancelled when the lease is lost.
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.held.lost.child_token()
+        self.held.lost().child_token()
     }
 
     /// Extends the lease now and says for how long it is good. A failure changes nothing: the old
@@ -176,7 +181,9 @@ impl Guard {
         let held = &self.held;
         let (op, limit) = held.begin_extend().map_err(|now| held.expire_now(now))?;
         op.decided(limit).await;
-        match held.finish_extend(&op) {
+        let extension = held.finish_extend(&op);
+        held.plan(held.cluster.now());
+        match extension {
             Extension::Done => Ok(self.validity()),
             Extension::Lost => Err(held.expire_now(held.cluster.now()).into()),
             Extension::Failed(nodes) => {
@@ -189,12 +196,8 @@ impl Guard {
     /// token can extend and release it. See [`crate::Locks::extend`].
     pub fn detach(self) -> LeaseToken {
         let mut state = self.held.state();
-        state.phase = Phase::Released;
-        state.turn = None;
-        let token = LeaseToken::of(state.keeper.lease());
-        drop(state);
-        self.held.changed.notify_one();
-        token
+        self.held.end(&mut state, Phase::Released);
+        LeaseToken::of(state.keeper.lease())
     }
 
     /// Gives the lock back and tells what became of it. Asks each node once and waits for a quorum;
@@ -205,9 +208,11 @@ impl Guard {
         // The guard's drop finds it released already.
         drop(self);
         op.decided(limit).await;
-        let (step, ballot) = op.with(|round| (round.step(), round.ballot().clone()));
         held.cluster.queues.freed(&held.lock);
-        ReleaseOutcome::of(step, NodeReports::of(held.cluster.node_ids(), &ballot))
+        op.with(|round| {
+            let nodes = || NodeReports::of(held.cluster.node_ids(), round.ballot());
+            ReleaseOutcome::of(round.step(), nodes)
+        })
     }
 }
 
@@ -218,14 +223,12 @@ impl Drop for Guard {
         if matches!(state.phase, Phase::Released) {
             return;
         }
-        state.phase = Phase::Released;
         state.abandon_extensions();
         // Sent before the turn is handed on, so that the next local waiter asks behind it.
         held.cluster.give_back(&held.lock, &held.holder, state.keeper.lease().ttl);
-        state.turn = None;
+        held.end(&mut state, Phase::Released);
         drop(state);
         debug!(lock = %held.lock, fence = %held.fence, "dropped, given back");
-        held.changed.notify_one();
         held.cluster.queues.freed(&held.lock);
     }
 }
@@ -252,6 +255,17 @@ impl Held {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The token that is cancelled when the lease is lost. Made under the mutex, so that a loss
+    /// either finds it or is found.
+    fn lost(&self) -> &CancellationToken {
+        let state = self.state();
+        let token = self.lost.get_or_init(CancellationToken::new);
+        if matches!(state.phase, Phase::Lost(_)) {
+            token.cancel();
+        }
+        token
+    }
+
     fn loss(&self) -> Loss {
         let reason = match &self.state().phase {
             Phase::Lost(reason) => reason.clone(),
@@ -267,10 +281,13 @@ impl Held {
             return;
         }
         warn!(lock = %self.lock, fence = %self.fence, "the lease is lost: {reason}");
-        state.phase = Phase::Lost(reason);
-        state.turn = None;
+        self.end(&mut state, Phase::Lost(reason));
+        self.is_lost.store(true, Ordering::Release);
+        let token = self.lost.get().cloned();
         drop(state);
-        self.lost.cancel();
+        if let Some(token) = token {
+            token.cancel();
+        }
         self.cluster.queues.freed(&self.lock);
     }
 
@@ -310,8 +327,7 @@ impl Held {
     }
 
     fn finish_extend(&self, op: &Op<ExtendRound>) -> Extension {
-        let (step, token, ballot) =
-            op.with(|round| (round.step(), round.next(), round.ballot().clone()));
+        let (step, token) = op.with(|round| (round.step(), round.next()));
         let mut state = self.state();
         if !matches!(state.phase, Phase::Held) {
             return Extension::Lost;
@@ -323,18 +339,80 @@ impl Held {
         match step {
             ExtendStep::Extended { deadline } => {
                 state.keeper.extended(now, deadline, token);
+                state.keeper.spread(crate::chance::jitter());
                 let deadline = state.keeper.lease().deadline;
                 self.deadline.store(deadline.as_nanos(), Ordering::Release);
-                drop(state);
-                self.changed.notify_one();
                 Extension::Done
             }
             ExtendStep::Wait | ExtendStep::Failed => {
-                let nodes = NodeReports::of(self.cluster.node_ids(), &ballot);
+                let ids = self.cluster.node_ids();
+                let nodes = op.with(|round| NodeReports::of(ids, round.ballot()));
                 state.keeper.failed(now, nodes.to_string(), crate::chance::jitter());
                 Extension::Failed(nodes)
             }
         }
+    }
+
+    /// Has the keeper look when there is something to do.
+    fn plan(self: &Arc<Self>, now: Moment) {
+        let mut state = self.state();
+        if !matches!(state.phase, Phase::Held) {
+            return;
+        }
+        let due = match state.keeper.step(now) {
+            KeeperStep::WaitUntil(moment) => moment,
+            KeeperStep::Extend | KeeperStep::Lost(_) => now,
+        };
+        let slot = self.cluster.rota.add(due, self.clone());
+        if let Some(old) = state.slot.replace(slot) {
+            self.cluster.rota.remove(old);
+        }
+    }
+
+    /// The lease is not held any more.
+    fn end(&self, state: &mut HeldState, phase: Phase) {
+        state.phase = phase;
+        state.turn = None;
+        if let Some(slot) = state.slot.take() {
+            self.cluster.rota.remove(slot);
+        }
+    }
+
+    /// The keeper's step.
+    fn look_after(self: Arc<Self>) {
+        let now = self.cluster.now();
+        let step = {
+            let mut state = self.state();
+            if !matches!(state.phase, Phase::Held) {
+                return;
+            }
+            state.slot = None;
+            state.keeper.step(now)
+        };
+        match step {
+            KeeperStep::WaitUntil(_) => self.plan(now),
+            KeeperStep::Lost(reason) => self.lose(reason),
+            KeeperStep::Extend => match self.begin_extend() {
+                Ok((op, limit)) => {
+                    let background = self.cluster.background.clone();
+                    background.spawn(async move {
+                        op.decided(limit).await;
+                        self.extension_ended(&op);
+                    });
+                }
+                Err(now) => self.plan(now),
+            },
+        }
+    }
+
+    fn extension_ended(self: &Arc<Self>, op: &Op<ExtendRound>) {
+        let (lock, fence) = (&self.lock, self.fence);
+        match self.finish_extend(op) {
+            Extension::Done => debug!(%lock, %fence, "extended"),
+            Extension::Failed(nodes) => warn!(%lock, %fence, "not extended: {nodes}"),
+            Extension::Lost => {}
+        }
+        self.plan(self.cluster.now());
     }
 
     fn begin_release(self: &Arc<Self>) -> (Arc<Op<ReleaseRound>>, Duration) {
@@ -348,48 +426,52 @@ impl Held {
         let op = Op::new(&self.cluster, round);
         let request = Request::Release { lock: self.lock.clone(), holder: self.holder.clone() };
         self.cluster.ask_all(&op, 0, request, limit);
-        state.phase = Phase::Released;
-        state.turn = None;
+        self.end(&mut state, Phase::Released);
         drop(state);
-        self.changed.notify_one();
         (op, limit)
     }
 }
 
-/// The keeper's task. Ends when the lease is given back or lost, and can end nothing else.
-async fn keep(held: Arc<Held>) {
+/// The keeper of all leases of a cluster. Can end nothing but a lease.
+pub(crate) async fn keep_all(cluster: Weak<Cluster>, closing: CancellationToken) {
+    let Some(rota) = cluster.upgrade().map(|cluster| cluster.rota.clone()) else {
+        return;
+    };
     loop {
-        let step = {
-            let state = held.state();
-            if !matches!(state.phase, Phase::Held) {
-                return;
-            }
-            state.keeper.step(held.cluster.now())
+        let pause = match cluster.upgrade() {
+            Some(cluster) => look_at_leases(&cluster),
+            None => return,
         };
-        match step {
-            KeeperStep::WaitUntil(moment) => {
-                let pause = moment.since(held.cluster.now());
-                tokio::select! {
-                    biased;
-                    () = tokio::time::sleep(pause) => {}
-                    () = held.changed.notified() => {}
-                    () = held.cluster.resumed.notified() => {}
-                }
-            }
-            KeeperStep::Extend => {
-                let Ok((op, limit)) = held.begin_extend() else {
-                    continue;
-                };
-                op.decided(limit).await;
-                match held.finish_extend(&op) {
-                    Extension::Done => debug!(lock = %held.lock, fence = %held.fence, "extended"),
-                    Extension::Failed(nodes) => {
-                        warn!(lock = %held.lock, fence = %held.fence, "not extended: {nodes}");
-                    }
-                    Extension::Lost => {}
-                }
-            }
-            KeeperStep::Lost(reason) => return held.lose(reason),
+        let Some(pause) = pause else {
+            tokio::task::yield_now().await;
+            continue;
+        };
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep(pause) => {}
+            () = rota.earlier() => {}
+            () = closing.cancelled() => return,
         }
     }
+}
+
+/// Looks after whatever is due. How long until the next is, or `None` if there is more now: others
+/// want the thread, too.
+fn look_at_leases(cluster: &Cluster) -> Option<Duration> {
+    /// Half a millisecond of work.
+    const LOOKS_IN_A_ROW: usize = 64;
+    for _ in 0..LOOKS_IN_A_ROW {
+        let now = cluster.now();
+        match cluster.rota.next(now) {
+            Ok(held) => held.look_after(),
+            Err(at) => return Some(at.since(now)),
+        }
+    }
+    None
+}
+
+/// A number to come apart by, from the random part of the holder.
+fn spread(holder: &Holder) -> u32 {
+    let text = holder.as_str();
+    u32::from_str_radix(&text[text.len() - 8..], 16).unwrap_or(0)
 }

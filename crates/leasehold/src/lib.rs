@@ -54,6 +54,7 @@ pub mod nodes;
 mod options;
 mod queue;
 mod rehearsal;
+mod rota;
 #[cfg(all(test, feature = "redis"))]
 mod simulation;
 mod status;

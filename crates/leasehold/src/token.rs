@@ -159,9 +159,10 @@ impl Locks {
         let request = Request::Release { lock: token.name.clone(), holder: token.holder.clone() };
         cluster.ask_all(&op, 0, request, limit);
         op.decided(limit).await;
-        let (step, ballot) = op.with(|round| (round.step(), round.ballot().clone()));
-        let nodes = NodeReports::of(cluster.node_ids(), &ballot);
-        ReleaseOutcome::of(step, nodes)
+        op.with(|round| {
+            let nodes = || NodeReports::of(cluster.node_ids(), round.ballot());
+            ReleaseOutcome::of(round.step(), nodes)
+        })
     }
 }
 

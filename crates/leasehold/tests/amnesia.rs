@@ -294,11 +294,12 @@ async fn idle_fences_are_dropped_behind_a_raised_floor() {
     };
     for server in &cluster.servers {
         within(secs(15), "the idle fence goes", || {
-            let score = |name| server.command(&["ZSCORE", "leasehold:fences", name]).unwrap();
+            let score = |name| server.command(&["ZSCORE", &server.fences_key(), name]).unwrap();
             score("leasehold:lock:idle").as_text().is_none()
         })
         .await;
-        let held = server.command(&["ZSCORE", "leasehold:fences", "leasehold:lock:kept"]).unwrap();
+        let held =
+            server.command(&["ZSCORE", &server.fences_key(), "leasehold:lock:kept"]).unwrap();
         assert!(held.as_text().is_some(), "a held lock keeps its fence");
     }
     kept.extend().await.expect("and can be extended");

@@ -241,7 +241,7 @@ async fn an_acquire_whose_replies_were_lost_is_given_back() {
     let error = locks.lock("l").ttl(LONG).try_acquire().await.unwrap_err();
     assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
     for server in &cluster.servers {
-        let fences = server.command(&["ZCARD", "leasehold:fences"]).unwrap();
+        let fences = server.command(&["ZCARD", &server.fences_key()]).unwrap();
         assert_eq!(fences.as_int(), Some(1), "the acquire was carried out");
         within(secs(3), "and given back", || lock_keys(server).is_empty()).await;
     }

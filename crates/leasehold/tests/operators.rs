@@ -106,7 +106,7 @@ async fn a_backup_of_every_node_brings_no_fence_back() {
     drop(locks.lock("l").ttl(MAX_TTL).acquire().await.unwrap());
     cluster.servers.iter().for_each(|server| command(server, &["SAVE"]));
     let score = |server: &RedisServer| {
-        let score = server.command(&["ZSCORE", "leasehold:fences", "leasehold:lock:l"]).unwrap();
+        let score = server.command(&["ZSCORE", &server.fences_key(), "leasehold:lock:l"]).unwrap();
         score.as_text().unwrap().parse::<f64>().unwrap() as u64
     };
     let saved = score(&cluster.servers[0]);

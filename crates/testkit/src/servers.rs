@@ -271,6 +271,15 @@ impl RedisServer {
         self.try_command(command).map_err(|error| error.to_string())
     }
 
+    /// The key of the fences that belong to the identity record as it is now.
+    #[track_caller]
+    pub fn fences_key(&self) -> String {
+        let script =
+            "return 'leasehold:fences:' .. redis.sha1hex(redis.call('GET', KEYS[1]) or '')";
+        let key = self.command(&["EVAL", script, "1", "leasehold:node"]).expect("a script");
+        key.as_text().expect("a text").to_owned()
+    }
+
     /// The string under `key`.
     #[track_caller]
     pub fn get(&self, key: &str) -> Option<String> {

@@ -188,7 +188,7 @@ fn report(member: &Member, before: &Standing) {
 }
 
 /// Timers stand still while the machine sleeps, our clock does not. When the clock is found ahead,
-/// every keeper looks at it again.
+/// the keeper looks at all leases again.
 pub(super) fn watch_for_suspend(cluster: &Arc<Cluster>, closing: CancellationToken) {
     /// Small against the shortest Ttl; large against a tick of the timer.
     const TICK: Duration = Duration::from_millis(100);
@@ -213,7 +213,7 @@ pub(super) fn watch_for_suspend(cluster: &Arc<Cluster>, closing: CancellationTok
             if now_ahead > ahead + TICK / 2 {
                 warn!(by = ?(now_ahead - ahead), "the machine slept");
                 ahead = now_ahead;
-                cluster.resumed.notify_waiters();
+                cluster.rota.look_now();
             }
         }
     });

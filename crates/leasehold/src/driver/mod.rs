@@ -16,7 +16,7 @@ use leasehold_core::{
     Pass, Proposals, Quorum, Request, Standing, Ttl,
 };
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use attempt::{Attempt, Refused};
@@ -26,8 +26,10 @@ use op::Single;
 pub(crate) use op::{Decides, Gather, Op};
 
 use crate::clock::Clock;
+use crate::guard::{Held, keep_all};
 use crate::node::{Ask, Node, NodeId, ReplySink, ReplyTo};
 use crate::queue::Queues;
+use crate::rota::Rota;
 
 /// How long a node may take.
 #[derive(Debug, Clone, Copy)]
@@ -65,8 +67,8 @@ pub(crate) struct Cluster {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) background: Handle,
     pub(crate) queues: Queues,
-    /// Woken when our own clock skipped ahead of the timers: the machine slept.
-    pub(crate) resumed: Notify,
+    /// When each lease is to be looked after.
+    pub(crate) rota: Arc<Rota<Arc<Held>>>,
     progress: watch::Sender<u64>,
     /// A node of our list that belongs to another cluster.
     foreign: Mutex<Option<NodeId>>,
@@ -98,7 +100,7 @@ impl Cluster {
             clock,
             background,
             queues: Queues::default(),
-            resumed: Notify::new(),
+            rota: Arc::new(Rota::new()),
             progress,
             foreign: Mutex::default(),
             proposals: Mutex::default(),
@@ -107,6 +109,7 @@ impl Cluster {
         for member in &cluster.members {
             caretaker::spawn(&cluster, member.clone(), settings.caretaker, cluster.closing.clone());
         }
+        cluster.background.spawn(keep_all(Arc::downgrade(&cluster), cluster.closing.clone()));
         caretaker::watch_for_suspend(&cluster, cluster.closing.clone());
         cluster
     }

@@ -7,7 +7,7 @@ use leasehold_core::{Fence, Holder, LockName, Owner, Reply, Request, Sighting, T
 
 use super::site::{Site, Wire};
 use crate::clock::Clock as _;
-use crate::nodes::redis::{DEFAULT_PREFIX, script_names};
+use crate::nodes::redis::{DEFAULT_PREFIX, fences_of, script_names};
 
 type Words = Vec<Vec<u8>>;
 
@@ -87,10 +87,6 @@ impl Session {
                 Some(_) => b"+string\r\n".to_vec(),
                 None => b"+none\r\n".to_vec(),
             },
-            ["ZSCORE", _, key] => {
-                let fence = self.look(site, key).fence.map(|fence| fence.to_string());
-                self.maybe(fence.as_deref())
-            }
             ["DELIFEQ", key, holder] | ["DELEX", key, "IFEQ", holder] => {
                 let request = Request::Release { lock: lock(key), holder: who(holder) };
                 match self.apply(site, None, &request) {
@@ -109,19 +105,19 @@ impl Session {
         };
         let keys: usize = rest[0].parse().expect("a number of keys");
         let (keys, args) = rest[1..].split_at(keys);
-        let (identity, request) = match (word, keys, args) {
-            ("acquire", [key, ..], [identity, holder, ttl, _, proposal]) => {
+        let (fences, request) = match (word, keys, args) {
+            ("acquire", [key, fences], [holder, ttl, proposal, ..]) => {
                 let (lock, holder) = (lock(key), who(holder));
                 let request =
                     Request::Acquire { lock, holder, proposal: fence(proposal), ttl: millis(ttl) };
-                (Some(*identity), request)
+                (Some(*fences), request)
             }
-            ("extend", [key, ..], [identity, holder, ttl, _, token, next @ ..]) => {
+            ("extend", [key, fences], [holder, ttl, _, token, next @ ..]) => {
                 let (lock, holder) = (lock(key), who(holder));
                 let next = fence(next.first().unwrap_or(token));
                 let request =
                     Request::Extend { lock, holder, token: fence(token), next, ttl: millis(ttl) };
-                (Some(*identity), request)
+                (Some(*fences), request)
             }
             ("release", [key], [holder]) => {
                 (None, Request::Release { lock: lock(key), holder: who(holder) })
@@ -132,7 +128,12 @@ impl Session {
             }
             _ => return format!("-ERR no simulated script {word}\r\n").into_bytes(),
         };
-        self.reply(&self.apply(site, identity, &request))
+        // The record that they are the fences of, if it is still there.
+        let record = site.redis().table.record().map(str::to_owned);
+        let is_same = fences == record.as_deref().map(fences_of).as_deref();
+        let another = || "another".to_owned();
+        let identity = fences.map(|_| record.filter(|_| is_same).unwrap_or_else(another));
+        self.reply(&self.apply(site, identity.as_deref(), &request))
     }
 
     fn apply(&self, site: &Site, identity: Option<&str>, request: &Request) -> Reply {

@@ -297,8 +297,13 @@ async fn a_lock_cannot_be_one_of_our_own_keys() {
     let Some(server) = both_servers().into_iter().next() else {
         return;
     };
-    for (prefix, name) in [("leasehold:", "node"), ("leasehold:", "fences"), ("", "leasehold:node")]
-    {
+    for (prefix, name) in [
+        ("leasehold:", "node"),
+        ("", "leasehold:node"),
+        ("leasehold:", "fences:x"),
+        ("leasehold:fences:", "x"),
+        ("", "leasehold:fences:x"),
+    ] {
         let node = connect_with(&server.url(), prefix);
         let pass = admit(&node, 100).await;
         for request in [acquire(name, 1, 200), release(name, 1)] {

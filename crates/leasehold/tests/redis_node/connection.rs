@@ -72,7 +72,7 @@ async fn a_forgotten_script_is_not_sent_for_a_caller_that_gave_up() {
         assert!(wait(answer).await.is_err());
         assert_eq!(wait(released).await, Ok(Reply::NotHeld { owner: None }));
         facts(&node).await;
-        assert!(!server.exists(&key("a")) && !server.exists("leasehold:fences"));
+        assert!(!server.exists(&key("a")) && !server.exists(&server.fences_key()));
     }
 }
 

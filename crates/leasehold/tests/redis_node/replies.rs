@@ -41,7 +41,7 @@ async fn acquire_and_extend_give_each_of_their_replies() {
         let behind = |at| Ok(Reply::Behind { fence: fence(at) });
         assert_eq!(ask(&node, acquire("a", 1, 100), pass).await, behind(100));
         assert_eq!(ask(&node, acquire("a", 1, 0), pass).await, behind(100));
-        assert!(!server.exists(&key("a")) && !server.exists("leasehold:fences"));
+        assert!(!server.exists(&key("a")) && !server.exists(&server.fences_key()));
         let superseded = |at| Ok(Reply::Superseded { fence: fence(at) });
         assert_eq!(ask(&node, extend("a", 1, 99), pass).await, superseded(100));
 
@@ -49,7 +49,7 @@ async fn acquire_and_extend_give_each_of_their_replies() {
         assert_eq!(ask(&node, acquire("a", 1, big), pass).await, Ok(Reply::Granted));
         assert_eq!(server.get(&key("a")).as_deref(), Some(holder(1).as_str()));
         assert!(server.pttl(&key("a")) > 500_000);
-        let score = server.command(&["ZSCORE", "leasehold:fences", &key("a")]).unwrap();
+        let score = server.command(&["ZSCORE", &server.fences_key(), &key("a")]).unwrap();
         assert_eq!(score.as_text().unwrap().parse(), Ok(big as f64));
         is_busy(ask(&node, acquire("a", 2, big + 9), pass).await.unwrap(), &ours(1), big);
         is_busy(ask(&node, acquire("a", 2, 50), pass).await.unwrap(), &ours(1), big);
@@ -139,7 +139,7 @@ async fn foreign_keys_are_named_and_never_touched() {
             assert!(server.exists(&key(name)));
         }
         let hash = Owner::ForeignKey { kind: "hash".into() };
-        assert!(!server.exists("leasehold:fences"), "nothing was written");
+        assert!(!server.exists(&server.fences_key()), "nothing was written");
         assert_eq!(server.command(&["HGET", &key("hash"), "f"]), Ok(Value::Text("v".into())));
         server.command(&["PEXPIRE", &key("hash"), "600000"]).unwrap();
         is_busy(ask(&node, acquire("hash", 1, 200), pass).await.unwrap(), &hash, 100);
@@ -165,7 +165,7 @@ async fn a_broken_set_of_fences_grants_nothing_and_leaves_nothing() {
     for server in both_servers() {
         let node = connect(&server.url());
         let pass = admit(&node, 100).await;
-        server.command(&["SET", "leasehold:fences", "mine"]).unwrap();
+        server.command(&["SET", &server.fences_key(), "mine"]).unwrap();
         let said = words(ask(&node, acquire("a", 1, 200), Some(&pass)).await);
         assert!(said.contains("WRONGTYPE"), "{said}");
         let said = words(ask(&node, extend("a", 1, 200), Some(&pass)).await);
@@ -203,7 +203,7 @@ async fn idle_fences_are_forgotten_page_by_page_below_the_floor_only() {
         let node = connect(&format!("{}{protocol}", server.url()));
         let pass = admit(&node, 100_000).await;
         // 700 idle ones below the floor, 3 of them owned; one of another prefix; one above.
-        let mut zadd = vec!["ZADD".to_owned(), "leasehold:fences".to_owned()];
+        let mut zadd = vec!["ZADD".to_owned(), server.fences_key()];
         for i in 0..700 {
             zadd.extend([format!("{}", 10 + i), key(&format!("idle{i}"))]);
         }
@@ -220,7 +220,7 @@ async fn idle_fences_are_forgotten_page_by_page_below_the_floor_only() {
         // Never above the floor, whatever is asked for.
         let forgot = Ok(Reply::Forgot { fences: 700 - 99 - 3 });
         assert_eq!(ask(&node, forget(500_000), Some(&pass)).await, forgot);
-        let left = server.command(&["ZCARD", "leasehold:fences"]);
+        let left = server.command(&["ZCARD", &server.fences_key()]);
         assert_eq!(left, Ok(Value::Int(3 + 1 + 1)));
     }
 }
@@ -247,7 +247,7 @@ async fn a_list_has_all_owned_locks_of_the_prefix_and_no_others() {
             ask(&node, release("idle", 3), None).await.unwrap();
             let foreign = format!("{prefix}hash");
             server
-                .command(&["ZADD", "leasehold:fences", "7", &foreign, "8", "q:x", "9", prefix])
+                .command(&["ZADD", &server.fences_key(), "7", &foreign, "8", "q:x", "9", prefix])
                 .ok();
             server.command(&["RPUSH", &foreign, "x"]).unwrap();
 

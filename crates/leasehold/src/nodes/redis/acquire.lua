@@ -1,48 +1,43 @@
--- KEYS lock, identity, fences   ARGV identity, holder, ttl in ms, floor, proposal
+-- KEYS lock, fences of the record that the asker knows
+-- ARGV holder, ttl in ms, proposal [, floor, if the proposal is not above it]
 -- 1 if granted. Fences travel as the strings they came as: a Lua number prints 14 digits only.
-local found = redis.call('MGET', KEYS[1], KEYS[2])
-local owner = found[1]
-if found[2] ~= ARGV[1] then
-  return {'STRANGER', found[2]}
-end
-
-local function fence()
-  return redis.call('ZSCORE', KEYS[3], KEYS[1]) or ARGV[4]
-end
--- MGET shows a key of another type as absent.
-local function foreign()
-  return {'FOREIGN', redis.call('TYPE', KEYS[1]).ok, redis.call('PTTL', KEYS[1]), fence()}
-end
-
-if owner and owner ~= ARGV[2] then
-  return {'BUSY', owner, redis.call('PTTL', KEYS[1]), fence()}
-end
--- ZADD knows nothing of the floor. Askers stay above it, so this look is rare.
-if tonumber(ARGV[5]) <= tonumber(ARGV[4]) then
-  if not owner and redis.call('EXISTS', KEYS[1]) == 1 then
-    return foreign()
-  end
-  local now = fence()
-  if tonumber(ARGV[5]) <= tonumber(now) then
-    return {'BEHIND', now}
-  end
-end
-
-if not owner and not redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3], 'NX') then
-  return foreign()
-end
--- 1 exactly if the fence went strictly up.
-local raised = redis.pcall('ZADD', KEYS[3], 'GT', 'CH', ARGV[5], KEYS[1])
-if raised == 1 then
-  if owner then
-    redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
-  end
+local is_new = not ARGV[4] and redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
+-- 1 exactly if the fence was there, so that the record is still the same, and went strictly up.
+if is_new and redis.pcall('ZADD', KEYS[2], 'XX', 'GT', 'CH', ARGV[3], KEYS[1]) == 1 then
   return 1
 end
-if not owner then
+
+local record = redis.pcall('GET', 'leasehold:node')
+local is_same = type(record) == 'string' and redis.sha1hex(record) == string.sub(KEYS[2], -40)
+local score = redis.pcall('ZSCORE', KEYS[2], KEYS[1])
+local raised
+if is_new then
+  if is_same and not score then
+    raised = redis.pcall('ZADD', KEYS[2], ARGV[3], KEYS[1])
+    if raised == 1 then
+      return 1
+    end
+  end
   redis.call('DEL', KEYS[1])
 end
-if raised == 0 then
-  return {'BEHIND', fence()}
+if not is_same then
+  return {'STRANGER', type(record) == 'string' and record}
 end
-return raised
+if type(raised or score) == 'table' then
+  return raised or score
+end
+
+local owner = redis.pcall('GET', KEYS[1])
+if type(owner) == 'table' then
+  return {'FOREIGN', redis.call('TYPE', KEYS[1]).ok, redis.call('PTTL', KEYS[1]), score}
+end
+if owner and owner ~= ARGV[1] then
+  return {'BUSY', owner, redis.call('PTTL', KEYS[1]), score}
+end
+local fence = score or ARGV[4]
+if fence and tonumber(ARGV[3]) <= tonumber(fence) then
+  return {'BEHIND', fence}
+end
+redis.call('ZADD', KEYS[2], ARGV[3], KEYS[1])
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use leasehold_core::{Answer, Facts, Fence, LockName, Owner, Reply, Request, Role, Sighting};
 use tokio::time::Instant;
 
-use super::exchange::{Exchange, FORGET_PAGE, LIST_PAGE, Session, Stage};
+use super::exchange::{Exchange, FORGET_PAGE, LIST_PAGE, Session, Stage, fences_of};
 use super::info;
 use super::read::{
     Read, accepted, clock, expires_in, fence, foreign, garbled, is_unusable, is_wrong_type, looked,
@@ -26,7 +26,7 @@ pub(super) enum Step {
 
 impl Exchange {
     /// Takes the replies to what [`Exchange::send`] wrote.
-    pub(super) fn receive(mut self, replies: Vec<Value>, session: &mut Session) -> Step {
+    pub(super) fn receive(mut self, replies: &[Value], session: &mut Session) -> Step {
         let forgotten =
             replies.first().and_then(Value::error).is_some_and(|e| e.starts_with("NOSCRIPT"));
         if forgotten && self.by == CallBy::Sha {
@@ -37,11 +37,11 @@ impl Exchange {
         self.read(replies, session).unwrap_or_else(|error| Step::Answer(Err(error)))
     }
 
-    fn read(mut self, replies: Vec<Value>, session: &mut Session) -> Read<Step> {
+    fn read(mut self, replies: &[Value], session: &mut Session) -> Read<Step> {
         let stage = std::mem::replace(&mut self.stage, Stage::Only);
         let reply = match (stage, &*self.request) {
-            (Stage::Identify, _) => Reply::Stranger { record: record(only(&replies)?)? },
-            (Stage::CompareAndDelete(_), _) => match only(&replies) {
+            (Stage::Identify, _) => Reply::Stranger { record: record(only(replies)?)? },
+            (Stage::CompareAndDelete(_), _) => match only(replies) {
                 Ok(Value::Int(1)) => Reply::Released,
                 Ok(Value::Int(0)) => return Ok(self.again(Stage::WhoHolds)),
                 Ok(other) => return Err(garbled(std::slice::from_ref(other))),
@@ -54,11 +54,19 @@ impl Exchange {
                 }
                 Err(error) => return Err(error),
             },
-            (Stage::WhoHolds, _) => Reply::NotHeld { owner: looked(&replies)?.0 },
-            (Stage::Scan { found, .. }, Request::List { prefix }) => {
-                let (cursor, found) = scanned(&replies, &session.prefix, prefix, found)?;
+            (Stage::WhoHolds, _) => Reply::NotHeld { owner: looked(replies)?.0 },
+            (Stage::Whose, _) => match record(only(replies)?)? {
+                Some(record) => {
+                    let fences = fences_of(&record);
+                    let (cursor, found) = (b"0".into(), BTreeMap::new());
+                    return Ok(self.again(Stage::Scan { fences, cursor, found }));
+                }
+                None => Reply::Locks(Vec::new()),
+            },
+            (Stage::Scan { fences, found, .. }, Request::List { prefix }) => {
+                let (cursor, found) = scanned(replies, &session.prefix, prefix, found)?;
                 if cursor != b"0" {
-                    return Ok(self.again(Stage::Scan { cursor, found }));
+                    return Ok(self.again(Stage::Scan { fences, cursor, found }));
                 }
                 let todo: Vec<_> = found.into_iter().rev().collect();
                 return Ok(self.look_on(todo, Vec::new()));
@@ -75,8 +83,8 @@ impl Exchange {
                 return Ok(self.look_on(todo, seen));
             }
             (Stage::Page { skipped, gone }, _) => {
-                let Value::Array(members) = only(&replies)? else {
-                    return Err(garbled(&replies));
+                let Value::Array(members) = only(replies)? else {
+                    return Err(garbled(replies));
                 };
                 let is_last = members.len() < FORGET_PAGE;
                 // Keys of another prefix are not ours to look at.
@@ -88,7 +96,7 @@ impl Exchange {
                 let others = members.len() - keys.len();
                 return Ok(self.again(Stage::Drop { keys, is_last, others, skipped, gone }));
             }
-            (Stage::Drop { keys, is_last, others, skipped, gone }, _) => match only(&replies)? {
+            (Stage::Drop { keys, is_last, others, skipped, gone }, _) => match only(replies)? {
                 Value::Int(dropped @ 0..) => {
                     let gone = gone + *dropped as u64;
                     if !is_last {
@@ -100,13 +108,16 @@ impl Exchange {
                 }
                 other => stranger(other)?,
             },
-            (_, Request::Acquire { .. }) => acquired(only(&replies)?)?,
-            (_, Request::Extend { .. }) => extended(only(&replies)?)?,
+            (_, Request::Acquire { .. }) => acquired(only(replies)?, self.floor())?,
+            (_, Request::Extend { .. }) => extended(only(replies)?)?,
             (_, Request::Release { .. } | Request::ForceRelease { .. }) => {
-                released(&self.request, only(&replies)?)?
+                released(&self.request, only(replies)?)?
             }
             (_, Request::Inspect { lock }) => {
-                let (look, score) = replies.split_at(replies.len().min(3));
+                let Value::Array(seen) = only(replies)? else {
+                    return Err(garbled(replies));
+                };
+                let (look, score) = seen.split_at(seen.len().min(3));
                 let (owner, expires_in) = looked(look)?;
                 let fence = match only(score)? {
                     Value::Nil => None,
@@ -114,16 +125,21 @@ impl Exchange {
                 };
                 Reply::Seen(Sighting { lock: lock.clone(), owner, expires_in, fence })
             }
-            (_, Request::ReplaceRecord { .. }) => match only(&replies)? {
+            (_, Request::ReplaceRecord { .. }) => match only(replies)? {
                 Value::Int(done @ 0..=1) => Reply::Record { replaced: *done == 1 },
-                _ => return Err(garbled(&replies)),
+                _ => return Err(garbled(replies)),
             },
-            (_, Request::Probe) => probed(&replies, session)?,
+            (_, Request::Probe) => probed(replies, session)?,
             (_, Request::List { .. } | Request::ForgetIdle { .. }) => {
-                return Err(garbled(&replies));
+                return Err(garbled(replies));
             }
         };
         Ok(Step::Answer(Ok(reply)))
+    }
+
+    /// What an absent fence counts as.
+    fn floor(&self) -> Fence {
+        self.pass.as_ref().map_or(Fence::ZERO, |pass| pass.floor)
     }
 
     fn again(mut self, stage: Stage) -> Step {
@@ -140,13 +156,13 @@ impl Exchange {
     }
 }
 
-fn acquired(value: &Value) -> Read<Reply> {
+fn acquired(value: &Value, floor: Fence) -> Read<Reply> {
     if *value == Value::Int(1) {
         return Ok(Reply::Granted);
     }
     match tagged(value)? {
         ("BEHIND", [at]) => Ok(Reply::Behind { fence: fence(at)? }),
-        ("BUSY" | "FOREIGN", _) => busy(value),
+        ("BUSY" | "FOREIGN", _) => busy(value, floor),
         _ => stranger(value),
     }
 }
@@ -156,7 +172,7 @@ fn extended(value: &Value) -> Read<Reply> {
         ("EXTENDED", time) => Ok(Reply::Extended { clock: clock(time)? }),
         ("HEALED", time) => Ok(Reply::Healed { clock: clock(time)? }),
         ("SUPERSEDED", [at]) => Ok(Reply::Superseded { fence: fence(at)? }),
-        ("BUSY" | "FOREIGN", _) => busy(value),
+        ("BUSY" | "FOREIGN", _) => busy(value, Fence::ZERO),
         _ => stranger(value),
     }
 }
@@ -175,13 +191,14 @@ fn released(request: &Request, value: &Value) -> Read<Reply> {
     }
 }
 
-fn busy(value: &Value) -> Read<Reply> {
+fn busy(value: &Value, floor: Fence) -> Read<Reply> {
     let (owner, left, at) = match tagged(value)? {
         ("BUSY", [Value::Text(owner), left, at]) => (Owner::from_value(owner), left, at),
         ("FOREIGN", [kind, left, at]) => (foreign(kind)?, left, at),
         _ => return Err(garbled(std::slice::from_ref(value))),
     };
-    Ok(Reply::Busy { owner, expires_in: expires_in(left)?, fence: fence(at)? })
+    let fence = if *at == Value::Nil { floor } else { fence(at)? };
+    Ok(Reply::Busy { owner, expires_in: expires_in(left)?, fence })
 }
 
 fn stranger(value: &Value) -> Read<Reply> {
@@ -258,7 +275,7 @@ mod tests {
 
     #[test]
     fn only_one_shape_is_a_grant() {
-        assert_eq!(acquired(&Value::Int(1)), Ok(Reply::Granted));
+        assert_eq!(acquired(&Value::Int(1), Fence::ZERO), Ok(Reply::Granted));
         let shapes = [
             Value::Nil,
             Value::Int(0),
@@ -277,7 +294,7 @@ mod tests {
             Value::Array(vec![text("EXTENDED"), text("1"), text("2")]),
         ];
         for shape in shapes {
-            let read = acquired(&shape);
+            let read = acquired(&shape, Fence::ZERO);
             assert!(matches!(read, Err(NodeError::Garbled { .. })), "{shape:?} -> {read:?}");
         }
     }

@@ -6,16 +6,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
 use leasehold_core::{Fence, Holder, LockName, Pass, Request, ServerFacts, Sighting, Ttl};
 use tokio::time::Instant;
 
 use super::info::CompareAndDelete;
-use super::resp::encode;
+use super::resp::{count, digits, encode, word};
 use super::script::{self, CallBy, Script};
 
-/// The sorted set of all fences: member = the lock's key, score = the fence.
-pub(super) const FENCES: &str = "leasehold:fences";
+/// Before the SHA-1 of the identity record: the sorted set of all fences that were given under it.
+/// Member = the lock's key, score = the fence.
+pub(super) const FENCES: &str = "leasehold:fences:";
 /// The identity record.
 pub(super) const IDENTITY: &str = "leasehold:node";
 
@@ -39,6 +39,27 @@ pub(super) struct Session {
     pub(super) compare_and_delete: Option<CompareAndDelete>,
     /// Whether `CONFIG GET` is allowed.
     pub(super) reads_config: bool,
+    /// The record of the last pass, and the key of its fences.
+    pub(super) fences: (Arc<str>, String),
+}
+
+impl Session {
+    /// The key of a lock, in two parts.
+    fn key<'a>(&'a self, lock: &'a LockName) -> [&'a str; 2] {
+        [&self.prefix, lock.as_str()]
+    }
+
+    /// The digest is worked out once for each record, not once for each request.
+    fn note_record(&mut self, record: &Arc<str>) {
+        if !Arc::ptr_eq(&self.fences.0, record) {
+            self.fences = (Arc::clone(record), fences_of(record));
+        }
+    }
+}
+
+/// The key of the fences that were given under `record`.
+pub(crate) fn fences_of(record: &str) -> String {
+    format!("{FENCES}{}", script::sha1(record))
 }
 
 /// A request, and how far it is.
@@ -60,8 +81,10 @@ pub(super) enum Stage {
     CompareAndDelete(CompareAndDelete),
     /// Release, after that command found nothing to release.
     WhoHolds,
+    /// List: whose node is this?
+    Whose,
     /// List: which locks have a fence?
-    Scan { cursor: Vec<u8>, found: BTreeMap<LockName, Fence> },
+    Scan { fences: String, cursor: Vec<u8>, found: BTreeMap<LockName, Fence> },
     /// List: who owns the last `batch` of `todo`?
     Look { todo: Vec<(LockName, Fence)>, batch: usize, seen: Vec<Sighting> },
     /// Forget: which fences are low?
@@ -77,7 +100,7 @@ impl Exchange {
             Request::Release { .. } => {
                 session.compare_and_delete.map_or(Stage::Only, Stage::CompareAndDelete)
             }
-            Request::List { .. } => Stage::Scan { cursor: b"0".into(), found: BTreeMap::new() },
+            Request::List { .. } => Stage::Whose,
             Request::ForgetIdle { .. } => Stage::Page { skipped: 0, gone: 0 },
             _ => Stage::Only,
         };
@@ -91,26 +114,66 @@ impl Exchange {
     }
 
     /// Writes the commands of this stage; returns how many replies they get.
-    pub(super) fn send(&self, session: &Session, out: &mut BytesMut) -> usize {
+    pub(super) fn send(&self, session: &mut Session, out: &mut Vec<u8>) -> usize {
+        if let Some(pass) = &self.pass {
+            session.note_record(&pass.record);
+        }
         let mut writer = Writer { out, replies: 0, by: self.by };
-        let key = |lock: &LockName| [session.prefix.as_bytes(), lock.as_str().as_bytes()].concat();
-        let pass = self.pass.as_ref().map_or(("", Fence::ZERO), |pass| (&*pass.record, pass.floor));
-        match (&self.stage, &*self.request) {
-            (Stage::Identify, _) => writer.command(&[b"GET", IDENTITY.as_bytes()]),
-            (Stage::CompareAndDelete(native), Request::Release { lock, holder }) => {
-                let (key, holder) = (key(lock), holder.as_str().as_bytes());
-                match native {
-                    CompareAndDelete::DelIfEq => writer.command(&[b"DELIFEQ", &key, holder]),
-                    CompareAndDelete::DelEx => writer.command(&[b"DELEX", &key, b"IFEQ", holder]),
-                }
+        // Most requests by far are one of these.
+        match (&self.stage, &*self.request, &self.pass) {
+            (Stage::Only, Request::Acquire { lock, holder, proposal, ttl }, Some(pass)) => {
+                let floor = (*proposal <= pass.floor).then_some(pass.floor);
+                writer.call(&script::ACQUIRE, 2, 3 + usize::from(floor.is_some()));
+                writer.own(session, lock, holder, *ttl);
+                writer.number(proposal.get());
+                floor.into_iter().for_each(|floor| writer.number(floor.get()));
+                return writer.replies;
             }
+            (Stage::Only, Request::Extend { lock, holder, token, next, ttl }, Some(pass)) => {
+                let next = (next != token).then_some(*next);
+                writer.call(&script::EXTEND, 2, 4 + usize::from(next.is_some()));
+                writer.own(session, lock, holder, *ttl);
+                writer.number(pass.floor.get());
+                writer.number(token.get());
+                next.into_iter().for_each(|next| writer.number(next.get()));
+                return writer.replies;
+            }
+            (Stage::Only, Request::Release { lock, holder }, _) => {
+                writer.call(&script::RELEASE, 1, 1);
+                writer.key(session.key(lock));
+                writer.word(holder.as_str().as_bytes());
+                return writer.replies;
+            }
+            (Stage::CompareAndDelete(native), Request::Release { lock, holder }, _) => {
+                match native {
+                    CompareAndDelete::DelIfEq => writer.begin(3, b"DELIFEQ"),
+                    CompareAndDelete::DelEx => writer.begin(4, b"DELEX"),
+                }
+                writer.key(session.key(lock));
+                if *native == CompareAndDelete::DelEx {
+                    writer.word(b"IFEQ");
+                }
+                writer.word(holder.as_str().as_bytes());
+                return writer.replies;
+            }
+            _ => self.send_rarely(session, &mut writer),
+        }
+        writer.replies
+    }
+
+    fn send_rarely(&self, session: &Session, writer: &mut Writer<'_>) {
+        let key = |lock: &LockName| session.key(lock).concat().into_bytes();
+        let floor = self.pass.as_ref().map_or(Fence::ZERO, |pass| pass.floor);
+        let fences = session.fences.1.as_bytes();
+        match (&self.stage, &*self.request) {
+            (Stage::Identify | Stage::Whose, _) => writer.command(&[b"GET", IDENTITY.as_bytes()]),
             (Stage::WhoHolds, Request::Release { lock, .. }) => writer.look(&key(lock)),
-            (Stage::Scan { cursor, .. }, Request::List { prefix }) => {
+            (Stage::Scan { fences, cursor, .. }, Request::List { prefix }) => {
                 let pattern = glob(&format!("{}{prefix}", session.prefix));
                 let count = LIST_PAGE.to_string();
                 writer.command(&[
                     b"ZSCAN",
-                    FENCES.as_bytes(),
+                    fences.as_bytes(),
                     cursor,
                     b"MATCH",
                     pattern.as_bytes(),
@@ -124,11 +187,11 @@ impl Exchange {
                 }
             }
             (Stage::Page { skipped, .. }, Request::ForgetIdle { below }) => {
-                let bound = format!("({}", forgettable(*below, pass.1));
+                let bound = format!("({}", forgettable(*below, floor));
                 let (skipped, count) = (skipped.to_string(), FORGET_PAGE.to_string());
                 writer.command(&[
                     b"ZRANGEBYSCORE",
-                    FENCES.as_bytes(),
+                    fences,
                     b"-inf",
                     bound.as_bytes(),
                     b"LIMIT",
@@ -137,38 +200,26 @@ impl Exchange {
                 ]);
             }
             (Stage::Drop { keys, .. }, Request::ForgetIdle { below }) => {
-                let bound = forgettable(*below, pass.1).to_string();
-                let mut all = vec![FENCES.as_bytes(), IDENTITY.as_bytes()];
+                let bound = forgettable(*below, floor).to_string();
+                let mut all = vec![fences];
                 all.extend(keys.iter().map(Vec::as_slice));
-                writer.script(&script::FORGET, &all, &[pass.0, &bound]);
-            }
-            (_, Request::Acquire { lock, holder, proposal, ttl }) => {
-                writer.own(&script::ACQUIRE, &key(lock), pass, holder, &[*proposal], *ttl);
-            }
-            (_, Request::Extend { lock, holder, token, next, ttl }) => {
-                let fences = [*token, *next];
-                let fences = if token == next { &fences[..1] } else { &fences };
-                writer.own(&script::EXTEND, &key(lock), pass, holder, fences, *ttl);
-            }
-            (_, Request::Release { lock, holder }) => {
-                writer.script(&script::RELEASE, &[&key(lock)], &[holder.as_str()]);
+                writer.script(&script::FORGET, &all, &[&bound]);
             }
             (_, Request::ForceRelease { lock, holder, fence }) => {
-                let keys: [&[u8]; 3] = [&key(lock), IDENTITY.as_bytes(), FENCES.as_bytes()];
                 let (seen, next) = (fence.to_string(), fence.next().to_string());
-                let floor = pass.1.to_string();
-                let args = [pass.0, holder.as_str(), &seen, &next, &floor];
-                writer.script(&script::FORCE_RELEASE, &keys, &args);
+                let args = [holder.as_str(), &seen, &next, &floor.to_string()];
+                writer.script(&script::FORCE_RELEASE, &[&key(lock), fences], &args);
             }
             (_, Request::Inspect { lock }) => {
-                let key = key(lock);
-                writer.look(&key);
-                writer.command(&[b"ZSCORE", FENCES.as_bytes(), &key]);
+                writer.script(&script::INSPECT, &[&key(lock)], &[]);
             }
             (_, Request::ReplaceRecord { expected, record }) => {
+                let (new, old) = (fences_of(record), expected.as_deref().map(fences_of));
+                let mut keys = vec![IDENTITY.as_bytes(), new.as_bytes()];
+                keys.extend(old.as_deref().map(str::as_bytes));
                 let mut args = vec![&**record];
                 args.extend(expected.as_deref());
-                writer.script(&script::REPLACE_RECORD, &[IDENTITY.as_bytes()], &args);
+                writer.script(&script::REPLACE_RECORD, &keys, &args);
             }
             (_, Request::Probe | Request::List { .. } | Request::ForgetIdle { .. }) => {
                 writer.command(&[b"TIME"]);
@@ -180,8 +231,10 @@ impl Exchange {
                     }
                 }
             }
+            (_, Request::Acquire { .. } | Request::Extend { .. } | Request::Release { .. }) => {
+                unreachable!("{:?} is sent by `send`", self.stage)
+            }
         }
-        writer.replies
     }
 }
 
@@ -191,12 +244,34 @@ fn forgettable(below: Fence, floor: Fence) -> Fence {
 }
 
 struct Writer<'a> {
-    out: &'a mut BytesMut,
+    out: &'a mut Vec<u8>,
     replies: usize,
     by: CallBy,
 }
 
 impl Writer<'_> {
+    /// Begins a command of so many words; its first one is written.
+    fn begin(&mut self, words: usize, verb: &[u8]) {
+        count(self.out, b'*', words);
+        self.word(verb);
+        self.replies += 1;
+    }
+
+    fn word(&mut self, bytes: &[u8]) {
+        word(self.out, bytes);
+    }
+
+    fn number(&mut self, number: u64) {
+        word(self.out, digits(number, &mut [0; 20]));
+    }
+
+    fn key(&mut self, [prefix, name]: [&str; 2]) {
+        count(self.out, b'$', prefix.len() + name.len());
+        self.out.extend_from_slice(prefix.as_bytes());
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.extend_from_slice(b"\r\n");
+    }
+
     fn command(&mut self, words: &[&[u8]]) {
         encode(self.out, words);
         self.replies += 1;
@@ -209,34 +284,29 @@ impl Writer<'_> {
         self.command(&[b"TYPE", key]);
     }
 
-    fn own(
-        &mut self,
-        script: &Script,
-        key: &[u8],
-        (record, floor): (&str, Fence),
-        holder: &Holder,
-        fences: &[Fence],
-        ttl: Ttl,
-    ) {
-        let keys = [key, IDENTITY.as_bytes(), FENCES.as_bytes()];
-        let (ttl, floor) = (ttl.as_millis().to_string(), floor.to_string());
-        let fences: Vec<_> = fences.iter().map(Fence::to_string).collect();
-        let mut args = vec![record, holder.as_str(), &ttl, &floor];
-        args.extend(fences.iter().map(String::as_str));
-        self.script(script, &keys, &args);
+    /// What acquire and extend have in common.
+    fn own(&mut self, session: &Session, lock: &LockName, holder: &Holder, ttl: Ttl) {
+        self.key(session.key(lock));
+        self.word(session.fences.1.as_bytes());
+        self.word(holder.as_str().as_bytes());
+        self.number(ttl.as_millis());
     }
 
-    fn script(&mut self, script: &Script, keys: &[&[u8]], args: &[&str]) {
-        let count = keys.len().to_string();
+    /// Begins a call of `script`; its keys and arguments are to follow.
+    fn call(&mut self, script: &Script, keys: usize, args: usize) {
         let (verb, body): (&[u8], _) = match self.by {
             CallBy::Sha => (b"EVALSHA", script.sha.as_bytes()),
             CallBy::Text => (b"EVAL", script.text.as_bytes()),
         };
-        let mut words: Vec<&[u8]> = Vec::with_capacity(3 + keys.len() + args.len());
-        words.extend([verb, body, count.as_bytes()]);
-        words.extend(keys);
-        words.extend(args.iter().map(|arg| arg.as_bytes()));
-        self.command(&words);
+        self.begin(3 + keys + args, verb);
+        self.word(body);
+        self.number(keys as u64);
+    }
+
+    fn script(&mut self, script: &Script, keys: &[&[u8]], args: &[&str]) {
+        self.call(script, keys.len(), args.len());
+        keys.iter().for_each(|key| word(self.out, key));
+        args.iter().for_each(|arg| word(self.out, arg.as_bytes()));
     }
 }
 
@@ -272,6 +342,7 @@ impl Session {
             facts_read: Instant::now(),
             compare_and_delete: None,
             reads_config: false,
+            fences: ("".into(), String::new()),
         }
     }
 }
@@ -289,11 +360,12 @@ mod tests {
             (CompareAndDelete::DelIfEq, "*3\r\n$7\r\nDELIFEQ\r\n$3\r\np:a\r\n$35\r\n"),
             (CompareAndDelete::DelEx, "*4\r\n$5\r\nDELEX\r\n$3\r\np:a\r\n$4\r\nIFEQ\r\n$35\r\n"),
         ] {
-            let session = Session { compare_and_delete: Some(native), ..Session::of_connection(1) };
-            let mut out = BytesMut::new();
+            let mut session =
+                Session { compare_and_delete: Some(native), ..Session::of_connection(1) };
+            let mut out = Vec::new();
             let exchange = Exchange::new(Arc::new(request.clone()), None, &session);
-            assert_eq!(exchange.send(&session, &mut out), 1);
-            assert_eq!(out, format!("{verb}{}\r\n", holder.as_str()));
+            assert_eq!(exchange.send(&mut session, &mut out), 1);
+            assert_eq!(out, format!("{verb}{}\r\n", holder.as_str()).into_bytes());
         }
     }
 

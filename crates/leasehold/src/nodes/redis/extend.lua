@@ -1,35 +1,39 @@
--- KEYS lock, identity, fences   ARGV identity, holder, ttl in ms, floor, token [, the next token]
-local found = redis.call('MGET', KEYS[1], KEYS[2])
-local owner = found[1]
-if found[2] ~= ARGV[1] then
-  return {'STRANGER', found[2]}
+-- KEYS lock, fences of the record that the asker knows
+-- ARGV holder, ttl in ms, floor, token [, the next token]
+local score = redis.call('ZSCORE', KEYS[2], KEYS[1])
+-- A fence that is there shows that the record is still the same.
+if not score then
+  local record = redis.pcall('GET', 'leasehold:node')
+  if type(record) ~= 'string' or redis.sha1hex(record) ~= string.sub(KEYS[2], -40) then
+    return {'STRANGER', type(record) == 'string' and record}
+  end
 end
 
-local next = ARGV[6] or ARGV[5]
-local score = redis.call('ZSCORE', KEYS[3], KEYS[1])
-local fence = score or ARGV[4]
+local next = ARGV[5] or ARGV[4]
+local fence = score or ARGV[3]
 if tonumber(fence) > tonumber(next) then
   return {'SUPERSEDED', fence}
 end
-if owner and owner ~= ARGV[2] then
+-- An error, which is a table, if the key is of another type.
+local owner = redis.pcall('GET', KEYS[1])
+if type(owner) == 'string' and owner ~= ARGV[1] then
   return {'BUSY', owner, redis.call('PTTL', KEYS[1]), fence}
 end
-if not owner then
-  if tonumber(fence) > tonumber(ARGV[5]) then
+if owner ~= ARGV[1] then
+  if tonumber(fence) > tonumber(ARGV[4]) then
     return {'SUPERSEDED', fence}
   end
-  -- MGET shows a key of another type as absent.
-  if redis.call('EXISTS', KEYS[1]) == 1 then
+  if owner then
     return {'FOREIGN', redis.call('TYPE', KEYS[1]).ok, redis.call('PTTL', KEYS[1]), fence}
   end
 end
 
 if not score or tonumber(score) < tonumber(next) then
-  local raised = redis.pcall('ZADD', KEYS[3], next, KEYS[1])
+  local raised = redis.pcall('ZADD', KEYS[2], next, KEYS[1])
   if type(raised) == 'table' then
     return raised
   end
 end
-redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 local time = redis.call('TIME')
 return {owner and 'EXTENDED' or 'HEALED', time[1], time[2]}

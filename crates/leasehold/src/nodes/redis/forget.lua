@@ -1,13 +1,13 @@
--- KEYS fences, identity, locks …   ARGV identity, bound
+-- KEYS fences of the record that the asker knows, locks …   ARGV bound
 -- How many fences went: those below the bound, of locks that nobody owns.
-local found = redis.call('MGET', KEYS[2])[1]
-if found ~= ARGV[1] then
-  return {'STRANGER', found}
+local record = redis.pcall('GET', 'leasehold:node')
+if type(record) ~= 'string' or redis.sha1hex(record) ~= string.sub(KEYS[1], -40) then
+  return {'STRANGER', type(record) == 'string' and record}
 end
 local gone = 0
-for i = 3, #KEYS do
+for i = 2, #KEYS do
   local score = redis.call('ZSCORE', KEYS[1], KEYS[i])
-  if score and tonumber(score) < tonumber(ARGV[2]) and redis.call('EXISTS', KEYS[i]) == 0 then
+  if score and tonumber(score) < tonumber(ARGV[1]) and redis.call('EXISTS', KEYS[i]) == 0 then
     gone = gone + redis.call('ZREM', KEYS[1], KEYS[i])
   end
 end

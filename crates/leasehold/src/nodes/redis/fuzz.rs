@@ -232,12 +232,12 @@ fn any_values_to_any_request_grant_nothing_that_they_do_not_say() {
         });
         let mut exchange = Exchange::new(request.clone(), pass.clone(), &session);
         for _ in 0..6 {
-            let expected = exchange.send(&session, &mut BytesMut::new());
+            let expected = exchange.send(&mut session, &mut Vec::new());
             // As many as are waited for, or, from a caller that counts wrongly, any number.
             let count = if input.below(8) == 0 { input.below(9) } else { expected };
             let replies: Vec<_> = (0..count).map(|_| value(input, 3)).collect();
             let by_sha = exchange.by == CallBy::Sha;
-            match exchange.receive(replies.clone(), &mut session) {
+            match exchange.receive(&replies, &mut session) {
                 Step::Answer(Ok(reply)) => {
                     assert!(is_earned(&request, &replies, &reply), "{replies:?} -> {reply:?}");
                     let claims = matches!(reply, Reply::Granted | Reply::Extended { .. });

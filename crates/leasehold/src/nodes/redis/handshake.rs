@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use bytes::BytesMut;
 use leasehold_core::{NodeError, Role};
 use tokio::time::Instant;
 
@@ -25,7 +24,7 @@ pub(super) async fn shake_hands(
 ) -> Result<Session, NodeError> {
     log_in(link, config).await?;
 
-    let mut out = BytesMut::new();
+    let mut out = Vec::new();
     let db = config.db.to_string();
     // Also where it is the usual one: a proxy may have left another.
     encode(&mut out, &[b"SELECT", db.as_bytes()]);
@@ -71,6 +70,7 @@ pub(super) async fn shake_hands(
         facts_read: Instant::now(),
         compare_and_delete: edition.compare_and_delete(),
         reads_config: fsync.error().is_none(),
+        fences: ("".into(), String::new()),
     })
 }
 
@@ -81,7 +81,7 @@ async fn log_in(link: &mut Link, config: &RedisConfig) -> Result<(), NodeError> 
         (None, None) => None,
         (_, password) => Some(password.as_deref().unwrap_or("").as_bytes()),
     };
-    let mut out = BytesMut::new();
+    let mut out = Vec::new();
     if !config.resp2 {
         let mut words: Vec<&[u8]> = vec![b"HELLO", b"3"];
         if let Some(password) = password {

@@ -2,6 +2,7 @@
 //! locks.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
@@ -25,12 +26,72 @@ pub(crate) type Reader = Box<dyn AsyncRead + Send + Unpin>;
 /// Anything that can be written.
 pub(crate) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
+/// The direction to the server, where the socket takes bytes from whoever has some.
+#[derive(Clone, Debug)]
+pub(super) enum Direct {
+    Tcp(Arc<tokio::net::tcp::OwnedWriteHalf>),
+    #[cfg(unix)]
+    Unix(Arc<tokio::net::unix::OwnedWriteHalf>),
+}
+
+impl Direct {
+    /// Writes what the socket takes at once, which may be nothing.
+    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.try_write(bytes),
+            #[cfg(unix)]
+            Self::Unix(socket) => socket.try_write(bytes),
+        }
+    }
+
+    async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(socket) => socket.writable().await,
+            #[cfg(unix)]
+            Self::Unix(socket) => socket.writable().await,
+        }
+    }
+}
+
+/// The direction to the server.
+pub(super) enum Outgoing {
+    Direct(Direct),
+    /// TLS keeps state of its own, so one task writes.
+    #[cfg_attr(not(any(feature = "tls", test)), expect(dead_code))]
+    Through(Writer),
+}
+
+impl Outgoing {
+    /// Writes what the socket takes, and says how much. Can be cancelled without losing or doubling
+    /// a byte.
+    pub(super) async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Direct(socket) => loop {
+                match socket.try_write(bytes) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    written => return written,
+                }
+                socket.writable().await?;
+            },
+            Self::Through(writer) => writer.write(bytes).await,
+        }
+    }
+
+    /// TLS keeps records back until then.
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Direct(_) => Ok(()),
+            Self::Through(writer) => writer.flush().await,
+        }
+    }
+}
+
 /// How a simulated server is reached, and its name.
 #[cfg(test)]
 #[derive(Clone)]
 pub(crate) struct Dial {
-    pub(crate) name: std::sync::Arc<str>,
-    pub(crate) open: std::sync::Arc<dyn Fn() -> Opening + Send + Sync>,
+    pub(crate) name: Arc<str>,
+    pub(crate) open: Arc<dyn Fn() -> Opening + Send + Sync>,
 }
 
 #[cfg(test)]
@@ -57,7 +118,7 @@ impl std::fmt::Debug for Dial {
 /// The two directions of a connection.
 pub(super) struct Link {
     pub(super) incoming: Incoming,
-    pub(super) writer: Writer,
+    pub(super) outgoing: Outgoing,
 }
 
 /// The direction from the server.
@@ -68,9 +129,17 @@ pub(super) struct Incoming {
 }
 
 impl Link {
-    fn new(reader: Reader, writer: Writer) -> Self {
+    fn new(reader: Reader, outgoing: Outgoing) -> Self {
         let incoming = Incoming { reader, bytes: BytesMut::new(), resp3: true };
-        Self { incoming, writer }
+        Self { incoming, outgoing }
+    }
+
+    /// The socket, if others may write to it, too.
+    pub(super) fn direct(&self) -> Option<Direct> {
+        match &self.outgoing {
+            Outgoing::Direct(socket) => Some(socket.clone()),
+            Outgoing::Through(_) => None,
+        }
     }
 
     /// Opens a connection.
@@ -84,7 +153,8 @@ impl Link {
             Address::Unix(path) => {
                 let stream = UnixStream::connect(path).await.map_err(|e| unreachable(&e))?;
                 let (reader, writer) = stream.into_split();
-                return Ok(Self::new(Box::new(reader), Box::new(writer)));
+                let outgoing = Outgoing::Direct(Direct::Unix(Arc::new(writer)));
+                return Ok(Self::new(Box::new(reader), outgoing));
             }
             #[cfg(not(unix))]
             Address::Unix(_) => {
@@ -94,7 +164,7 @@ impl Link {
             #[cfg(test)]
             Address::Simulated(dial) => {
                 let (reader, writer) = (dial.open)().await.map_err(|e| unreachable(&e))?;
-                return Ok(Self::new(reader, writer));
+                return Ok(Self::new(reader, Outgoing::Through(writer)));
             }
         };
         let stream = open_tcp(host, port).await?;
@@ -103,10 +173,10 @@ impl Link {
             let stream = tls.connector.connect(tls.name.clone(), stream).await;
             let stream = stream.map_err(|e| unreachable(&e))?;
             let (reader, writer) = tokio::io::split(stream);
-            return Ok(Self::new(Box::new(reader), Box::new(writer)));
+            return Ok(Self::new(Box::new(reader), Outgoing::Through(Box::new(writer))));
         }
         let (reader, writer) = stream.into_split();
-        Ok(Self::new(Box::new(reader), Box::new(writer)))
+        Ok(Self::new(Box::new(reader), Outgoing::Direct(Direct::Tcp(Arc::new(writer)))))
     }
 
     /// Sends commands and waits for their replies: for the time before requests flow.
@@ -115,8 +185,12 @@ impl Link {
         commands: &[u8],
         replies: usize,
     ) -> Result<Vec<Value>, NodeError> {
-        self.writer.write_all(commands).await.map_err(|e| unreachable(&e))?;
-        self.writer.flush().await.map_err(|e| unreachable(&e))?;
+        let mut left = commands;
+        while !left.is_empty() {
+            let written = self.outgoing.write(left).await.map_err(|e| unreachable(&e))?;
+            left = &left[written..];
+        }
+        self.outgoing.flush().await.map_err(|e| unreachable(&e))?;
         let mut values = Vec::with_capacity(replies);
         loop {
             while values.len() < replies {

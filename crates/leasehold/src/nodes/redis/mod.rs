@@ -1,9 +1,10 @@
 //! One Redis or Valkey server as a node, over one pipelined connection of our own.
 //!
 //! * A lock is a string key `<prefix><name>` with the holder as its value and a TTL.
-//! * All fences stand in the sorted set `leasehold:fences`: member = the lock's key, score = the
-//!   fence.
 //! * The identity record is the string key `leasehold:node`.
+//! * All fences stand in the sorted set `leasehold:fences:<SHA-1 of the identity record>`: member =
+//!   the lock's key, score = the fence. It is renamed in the same step that changes the record, so
+//!   a fence that is found there also tells that the record is still the one that the asker knows.
 //!
 //! `exchange` turns requests into commands, `answer` and `read` turn replies into answers, `queue`
 //! keeps the order, `handshake` opens and `task` runs the connection, a `link`.
@@ -33,6 +34,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+#[cfg(test)]
+pub(crate) use self::exchange::fences_of;
 use self::exchange::{FENCES, IDENTITY};
 #[cfg(test)]
 pub(crate) use self::link::{Dial, Opening, Reader, Writer};
@@ -114,10 +117,7 @@ impl Node for RedisNode {
 
     fn ask(&self, ask: Ask) {
         let key = ask.request.lock().map(|lock| (&*self.prefix, lock.as_str()));
-        let is_ours = |(prefix, name): (&str, &str)| {
-            [FENCES, IDENTITY].into_iter().find(|own| own.strip_prefix(prefix) == Some(name))
-        };
-        if let Some(own) = key.and_then(is_ours) {
+        if let Some(own) = key.and_then(|(prefix, name)| own_key(prefix, name)) {
             let reason = format!("the key `{own}` is leasehold's own: take another name or prefix");
             return ask.reply_to.answer(Err(NodeError::Rejected { reason }));
         }
@@ -127,6 +127,18 @@ impl Node for RedisNode {
     fn generation(&self) -> watch::Receiver<u64> {
         self.queue.generation.subscribe()
     }
+}
+
+/// Which of our own keys a lock's key would be, or lie under.
+fn own_key(prefix: &str, name: &str) -> Option<&'static str> {
+    let is_under = |own: &str| match own.strip_prefix(prefix) {
+        Some(rest) => name.starts_with(rest),
+        None => prefix.starts_with(own),
+    };
+    if IDENTITY.strip_prefix(prefix) == Some(name) {
+        return Some(IDENTITY);
+    }
+    is_under(FENCES).then_some(FENCES)
 }
 
 impl Drop for RedisNode {

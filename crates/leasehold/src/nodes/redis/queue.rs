@@ -9,13 +9,13 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use bytes::BytesMut;
 use leasehold_core::{Answer, NodeError, Request};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::answer::Step;
 use super::exchange::{Exchange, Session};
+use super::link::Direct;
 use super::resp::Value;
 use crate::node::{Ask, ReplyTo};
 
@@ -42,7 +42,9 @@ pub(super) struct Queue {
 
 struct State {
     phase: Phase,
-    outgoing: BytesMut,
+    /// The socket, where anybody may write to it.
+    direct: Option<Direct>,
+    outgoing: Vec<u8>,
     /// Sent or about to be, in the order of the wire.
     pending: VecDeque<Pending>,
     /// Asked while there was no connection yet.
@@ -65,18 +67,28 @@ struct Pending {
     limit: Duration,
     sent: Instant,
     expected: usize,
+    /// All but the last, where several are expected.
     replies: Vec<Value>,
 }
 
 /// Answers to hand over once the mutex is free.
 type Answers = Vec<(ReplyTo, Answer)>;
 
+/// What came in at once, and what it amounts to. Kept from one time to the next, for the room.
+#[derive(Default)]
+pub(super) struct Replies {
+    pub(super) values: Vec<Value>,
+    answers: Answers,
+    unwanted: Vec<ReplyTo>,
+}
+
 impl Queue {
     pub(super) fn new() -> Self {
         Self {
             state: Mutex::new(State {
                 phase: Phase::Connecting,
-                outgoing: BytesMut::new(),
+                direct: None,
+                outgoing: Vec::new(),
                 pending: VecDeque::new(),
                 early: VecDeque::new(),
                 is_torn: false,
@@ -89,19 +101,27 @@ impl Queue {
 
     /// Takes a request in, or refuses it at once.
     pub(super) fn ask(&self, ask: Ask) {
-        let refused = self.lock().take_in(ask, Instant::now());
+        let mut state = self.lock();
+        let is_quiet = state.pending.is_empty() && state.outgoing.is_empty();
+        let refused = state.take_in(ask, Instant::now());
+        // All that was sent before is answered, so nobody is writing: done here it saves waking
+        // the task. Otherwise the task writes what has gathered, all at once.
+        let is_written = is_quiet && refused.is_none() && state.write_directly();
+        drop(state);
         match refused {
+            None if is_written => {}
             None => self.wake.notify_one(),
             Some((reply_to, error)) => reply_to.answer(Err(error)),
         }
     }
 
     /// A connection is ready: what waited for it is sent, if it still makes sense.
-    pub(super) fn open(&self, session: Session) {
+    pub(super) fn open(&self, session: Session, direct: Option<Direct>) {
         let generation = session.generation;
         let refused: Answers = {
             let mut state = self.lock();
             state.phase = Phase::Up(session);
+            state.direct = direct;
             let now = Instant::now();
             let early = std::mem::take(&mut state.early).into_iter();
             early.filter_map(|(ask, asked)| state.take_in_late(ask, asked, now)).collect()
@@ -125,6 +145,7 @@ impl Queue {
         let (pending, early) = {
             let mut state = self.lock();
             state.phase = phase;
+            state.direct = None;
             state.outgoing.clear();
             state.is_torn = false;
             let early = if with_early { std::mem::take(&mut state.early) } else { VecDeque::new() };
@@ -137,29 +158,22 @@ impl Queue {
         self.idle.notify_one();
     }
 
-    /// Moves everything that is to be sent behind `out`.
-    pub(super) fn take_outgoing(&self, out: &mut BytesMut) {
-        let mut state = self.lock();
-        if out.is_empty() {
-            out.clear();
-            std::mem::swap(out, &mut state.outgoing);
-        } else {
-            out.extend_from_slice(&state.outgoing.split());
-        }
+    /// Takes everything that is to be sent; `out` is empty, and its room is used again.
+    pub(super) fn take_outgoing(&self, out: &mut Vec<u8>) {
+        std::mem::swap(out, &mut self.lock().outgoing);
     }
 
     /// Takes replies in, in the order of the wire. An error ends the connection.
-    pub(super) fn receive(&self, values: Vec<Value>) -> Result<(), NodeError> {
-        let (mut answers, mut unwanted) = (Answers::new(), Vec::new());
+    pub(super) fn receive(&self, replies: &mut Replies) -> Result<(), NodeError> {
+        let Replies { values, answers, unwanted } = replies;
         let (result, is_idle, has_more) = {
             let mut state = self.lock();
-            let result = values
-                .into_iter()
-                .try_for_each(|value| state.take_reply(value, &mut answers, &mut unwanted));
+            let result =
+                values.drain(..).try_for_each(|value| state.take_reply(value, answers, unwanted));
             (result, state.is_idle(), !state.outgoing.is_empty())
         };
-        deliver(answers);
-        drop(unwanted);
+        deliver(answers.drain(..));
+        unwanted.clear();
         if is_idle {
             self.idle.notify_one();
         }
@@ -196,7 +210,7 @@ impl Queue {
     }
 }
 
-fn deliver(answers: Answers) {
+fn deliver(answers: impl IntoIterator<Item = (ReplyTo, Answer)>) {
     for (reply_to, answer) in answers {
         reply_to.answer(answer);
     }
@@ -257,7 +271,7 @@ impl State {
     }
 
     fn send(&mut self, ask: Ask, now: Instant) {
-        let Phase::Up(session) = &self.phase else {
+        let Phase::Up(session) = &mut self.phase else {
             return;
         };
         let exchange = Exchange::new(ask.request, ask.pass, session);
@@ -268,13 +282,24 @@ impl State {
             limit: ask.limit,
             sent: now,
             expected,
-            replies: Vec::with_capacity(expected),
+            replies: Vec::new(),
         });
+    }
+
+    /// Whether all that was to be sent has been, here and now.
+    fn write_directly(&mut self) -> bool {
+        let Some(socket) = &self.direct else {
+            return false;
+        };
+        // An error is the task's to find.
+        let written = socket.try_write(&self.outgoing).unwrap_or(0);
+        self.outgoing.drain(..written);
+        self.outgoing.is_empty()
     }
 
     fn take_reply(
         &mut self,
-        value: Value,
+        mut value: Value,
         answers: &mut Answers,
         unwanted: &mut Vec<ReplyTo>,
     ) -> Result<(), NodeError> {
@@ -285,14 +310,19 @@ impl State {
             let reason = "a reply that nobody asked for".to_owned();
             return Err(NodeError::Garbled { reason });
         };
-        first.replies.push(value);
-        if first.replies.len() < first.expected {
-            return Ok(());
+        if first.expected > 1 {
+            first.replies.push(value);
+            if first.replies.len() < first.expected {
+                return Ok(());
+            }
+            value = Value::Nil;
         }
         let Some(mut done) = self.pending.pop_front() else {
             return Ok(());
         };
-        match done.exchange.receive(std::mem::take(&mut done.replies), session) {
+        let several = std::mem::take(&mut done.replies);
+        let replies = if done.expected > 1 { &several[..] } else { std::slice::from_ref(&value) };
+        match done.exchange.receive(replies, session) {
             Step::Answer(answer) => {
                 // After a reply of the wrong shape the next ones may be somebody else's, too.
                 let verdict = match &answer {

@@ -50,10 +50,14 @@ fn ask(queue: &Queue, sink: &Arc<Sink>, round: u32, request: Request) {
     queue.ask(Ask { request: Arc::new(request), pass, reply_to, limit: Duration::from_secs(60) });
 }
 
+fn receive(queue: &Queue, values: Vec<Value>) -> Result<(), NodeError> {
+    queue.receive(&mut Replies { values, ..Replies::default() })
+}
+
 fn outgoing(queue: &Queue) -> String {
-    let mut out = BytesMut::new();
+    let mut out = Vec::new();
     queue.take_outgoing(&mut out);
-    String::from_utf8(out.to_vec()).unwrap()
+    String::from_utf8(out).unwrap()
 }
 
 fn lost() -> NodeError {
@@ -64,14 +68,14 @@ fn lost() -> NodeError {
 fn the_order_on_the_wire_is_the_order_of_the_calls() {
     let (queue, sink) = (Queue::new(), Arc::new(Sink::default()));
     ask(&queue, &sink, 0, release("early"));
-    queue.open(Session::of_connection(1));
+    queue.open(Session::of_connection(1), None);
     ask(&queue, &sink, 1, acquire("a"));
     ask(&queue, &sink, 2, release("a"));
     ask(&queue, &sink, 3, acquire("b"));
     let sent = outgoing(&queue);
     let keys: Vec<_> = sent.lines().filter(|line| line.starts_with("p:")).collect();
     assert_eq!(keys, ["p:early", "p:a", "p:a", "p:b"]);
-    queue.receive(vec![Value::Int(1); 4]).unwrap();
+    receive(&queue, vec![Value::Int(1); 4]).unwrap();
     let expected = [
         (0, Ok(Reply::Released)),
         (1, Ok(Reply::Granted)),
@@ -85,12 +89,12 @@ fn the_order_on_the_wire_is_the_order_of_the_calls() {
 #[test]
 fn what_was_not_sent_before_a_connection_was_lost_is_never_sent() {
     let (queue, sink) = (Queue::new(), Arc::new(Sink::default()));
-    queue.open(Session::of_connection(1));
+    queue.open(Session::of_connection(1), None);
     ask(&queue, &sink, 1, acquire("a"));
     ask(&queue, &sink, 2, release("a"));
     queue.lose(&lost());
     assert_eq!(*sink.answers.lock().unwrap(), [(1, Err(lost())), (2, Err(lost()))]);
-    queue.open(Session::of_connection(2));
+    queue.open(Session::of_connection(2), None);
     assert_eq!(outgoing(&queue), "");
     assert_eq!(*queue.generation.borrow(), 2);
 }
@@ -98,9 +102,9 @@ fn what_was_not_sent_before_a_connection_was_lost_is_never_sent() {
 #[test]
 fn a_reply_too_many_ends_the_connection() {
     let (queue, sink) = (Queue::new(), Arc::new(Sink::default()));
-    queue.open(Session::of_connection(1));
+    queue.open(Session::of_connection(1), None);
     ask(&queue, &sink, 1, release("a"));
-    let ended = queue.receive(vec![Value::Int(1), Value::Int(1)]);
+    let ended = receive(&queue, vec![Value::Int(1), Value::Int(1)]);
     assert!(matches!(ended, Err(NodeError::Garbled { .. })), "{ended:?}");
     assert_eq!(*sink.answers.lock().unwrap(), [(1, Ok(Reply::Released))]);
 }
@@ -108,16 +112,16 @@ fn a_reply_too_many_ends_the_connection() {
 #[test]
 fn after_a_panic_half_way_no_reply_is_believed() {
     let (queue, sink) = (Queue::new(), Arc::new(Sink { panics: true, ..Sink::default() }));
-    queue.open(Session::of_connection(1));
+    queue.open(Session::of_connection(1), None);
     ask(&queue, &sink, 1, acquire("a"));
     ask(&queue, &sink, 2, acquire("b"));
     let unknown = Value::Error("NOSCRIPT No matching script.".into());
-    let panicked = std::panic::AssertUnwindSafe(|| queue.receive(vec![unknown]));
+    let panicked = std::panic::AssertUnwindSafe(|| receive(&queue, vec![unknown]));
     assert!(std::panic::catch_unwind(panicked).is_err());
-    assert!(queue.receive(vec![Value::Int(1)]).is_err());
+    assert!(receive(&queue, vec![Value::Int(1)]).is_err());
     assert!(queue.objection(Instant::now()).is_some());
     queue.lose(&lost());
-    queue.open(Session::of_connection(2));
+    queue.open(Session::of_connection(2), None);
     assert_eq!(outgoing(&queue), "");
     assert!(queue.objection(Instant::now()).is_none());
     assert!(!sink.answers.lock().unwrap().iter().any(|(_, answer)| answer.is_ok()));

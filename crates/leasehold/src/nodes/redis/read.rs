@@ -137,7 +137,7 @@ pub(super) fn rejected(words: &str) -> NodeError {
         }
         "READONLY" => NodeError::Rejected { reason: with("; a replica cannot vote") },
         "WRONGTYPE" => NodeError::Rejected {
-            reason: with("; `leasehold:node` and `leasehold:fences` must be left to leasehold"),
+            reason: with("; `leasehold:node` and `leasehold:fences:…` must be left to leasehold"),
         },
         _ => NodeError::Rejected { reason: with("") },
     }

@@ -1,7 +1,6 @@
 //! Bytes to values and commands to bytes. The parsing is the `redis-protocol` crate's; this file
 //! adds what it lacks against a hostile or broken server: a bound on size and on nesting.
 
-use bytes::{BufMut, BytesMut};
 use redis_protocol::resp2::types::OwnedFrame as Frame2;
 use redis_protocol::resp3::types::{OwnedFrame as Frame3, Resp3Frame as _};
 
@@ -60,6 +59,10 @@ pub(super) enum Decoded {
 
 /// Reads one reply. The error says how the server broke the protocol.
 pub(super) fn decode(bytes: &[u8], resp3: bool) -> Result<Decoded, String> {
+    // What a healthy server says to almost everything.
+    if let [b':', digit @ b'0'..=b'9', b'\r', b'\n', ..] = bytes {
+        return Ok(Decoded::Reply(Value::Int(i64::from(digit - b'0')), 4));
+    }
     let Some(length) = measure(bytes)? else {
         if bytes.len() > REPLY_BYTES_MAX {
             return Err(format!("a reply of more than {REPLY_BYTES_MAX} bytes"));
@@ -179,29 +182,36 @@ fn from_resp3(frame: Frame3) -> Result<Value, String> {
 }
 
 /// Writes one command.
-pub(super) fn encode(out: &mut BytesMut, words: &[&[u8]]) {
-    header(out, b'*', words.len());
-    for word in words {
-        header(out, b'$', word.len());
-        out.put_slice(word);
-        out.put_slice(b"\r\n");
-    }
+pub(super) fn encode(out: &mut Vec<u8>, words: &[&[u8]]) {
+    count(out, b'*', words.len());
+    words.iter().for_each(|bytes| word(out, bytes));
 }
 
-fn header(out: &mut BytesMut, kind: u8, mut number: usize) {
-    let mut digits = [0; 20];
-    let mut from = digits.len();
+/// Writes one word of a command.
+pub(super) fn word(out: &mut Vec<u8>, bytes: &[u8]) {
+    count(out, b'$', bytes.len());
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes how many words or bytes follow.
+pub(super) fn count(out: &mut Vec<u8>, kind: u8, number: usize) {
+    out.push(kind);
+    out.extend_from_slice(digits(number as u64, &mut [0; 20]));
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The digits of a number.
+pub(super) fn digits(mut number: u64, room: &mut [u8; 20]) -> &[u8] {
+    let mut from = room.len();
     loop {
         from -= 1;
-        digits[from] = b'0' + (number % 10) as u8;
+        room[from] = b'0' + (number % 10) as u8;
         number /= 10;
         if number == 0 {
-            break;
+            return &room[from..];
         }
     }
-    out.put_u8(kind);
-    out.put_slice(&digits[from..]);
-    out.put_slice(b"\r\n");
 }
 
 #[cfg(test)]
@@ -214,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_command_is_an_array_of_strings() {
-        let mut out = BytesMut::new();
+        let mut out = Vec::new();
         encode(&mut out, &[b"GET", b"", b"0123456789"]);
         assert_eq!(&out[..], b"*3\r\n$3\r\nGET\r\n$0\r\n\r\n$10\r\n0123456789\r\n");
     }

@@ -1,4 +1,4 @@
-//! The six scripts. Each is known to a server by the SHA-1 of its text, loaded when connecting, and
+//! The seven scripts. Each is known to a server by the SHA-1 of its text, loaded when connecting, and
 //! sent whole once a server has forgotten it.
 
 use std::sync::LazyLock;
@@ -12,7 +12,7 @@ pub(super) struct Script {
 
 impl Script {
     fn new(text: &'static str) -> Self {
-        Self { text, sha: sha1_smol::Sha1::from(text).digest().to_string() }
+        Self { text, sha: sha1(text) }
     }
 }
 
@@ -28,19 +28,27 @@ pub(super) static REPLACE_RECORD: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("replace_record.lua")));
 pub(super) static FORGET: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("forget.lua")));
+pub(super) static INSPECT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("inspect.lua")));
 
 /// All of them.
-pub(super) fn all() -> [&'static Script; 6] {
-    [&ACQUIRE, &EXTEND, &RELEASE, &FORCE_RELEASE, &REPLACE_RECORD, &FORGET]
+pub(super) fn all() -> [&'static Script; 7] {
+    [&ACQUIRE, &EXTEND, &RELEASE, &FORCE_RELEASE, &REPLACE_RECORD, &FORGET, &INSPECT]
 }
 
 /// What each script does, its SHA-1 and its text, for a simulated server.
 #[cfg(test)]
 pub(crate) fn names() -> Vec<(&'static str, &'static str, &'static str)> {
-    let words = ["acquire", "extend", "release", "force_release", "replace_record", "forget"];
+    let words =
+        ["acquire", "extend", "release", "force_release", "replace_record", "forget", "inspect"];
     let scripts = all();
     assert_eq!(words.len(), scripts.len(), "a word for each script");
     words.into_iter().zip(scripts).map(|(word, s)| (word, s.sha.as_str(), s.text)).collect()
+}
+
+/// As a server computes it, in 40 hexadecimal digits.
+pub(super) fn sha1(text: &str) -> String {
+    sha1_smol::Sha1::from(text).digest().to_string()
 }
 
 /// How a script is named in a call.

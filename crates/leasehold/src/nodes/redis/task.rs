@@ -5,15 +5,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
 use leasehold_core::NodeError;
-use tokio::io::AsyncWriteExt as _;
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::handshake::shake_hands;
-use super::link::{Link, Writer, unreachable};
-use super::queue::Queue;
+use super::link::{Link, Outgoing, unreachable};
+use super::queue::{Queue, Replies};
 use super::url::RedisConfig;
 
 /// The first pause after a failed attempt: a server that restarts is back in no time.
@@ -130,24 +128,27 @@ impl Dialer {
             }
         };
         tracing::debug!(node = %self.config.id(), version = session.facts.version, "connected");
-        queue.open(session);
+        queue.open(session, link.direct());
         Ok(link)
     }
 }
 
 /// Moves bytes until the connection breaks; returns how.
 async fn serve(link: &mut Link, queue: &Queue) -> NodeError {
-    let Link { incoming, writer } = link;
-    let mut out = BytesMut::new();
-    let mut is_flushed = true;
+    let Link { incoming, outgoing } = link;
+    let mut batch = Batch::default();
+    let mut replies = Replies::default();
     let mut heard = Instant::now();
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        if out.is_empty() {
-            queue.take_outgoing(&mut out);
+        if batch.is_done() {
+            batch.bytes.clear();
+            batch.written = 0;
+            queue.take_outgoing(&mut batch.bytes);
+            batch.needs_flush = !batch.bytes.is_empty();
         }
-        let is_writing = !(out.is_empty() && is_flushed);
+        let is_writing = !batch.is_done();
         tokio::select! {
             // As everywhere in this crate, so that a simulated run can be repeated. Reading may go
             // first: a reply needs a request, so it cannot keep writing waiting for ever.
@@ -157,24 +158,26 @@ async fn serve(link: &mut Link, queue: &Queue) -> NodeError {
                     return error;
                 }
                 heard = Instant::now();
-                let mut values = Vec::new();
                 let ended = loop {
                     match incoming.next() {
-                        Ok(Some(value)) => values.push(value),
+                        Ok(Some(value)) => replies.values.push(value),
                         Ok(None) => break Ok(()),
                         Err(error) => break Err(error),
                     }
                 };
-                if let Err(error) = queue.receive(values).and(ended) {
+                if let Err(error) = queue.receive(&mut replies).and(ended) {
                     return error;
                 }
             }
-            pushed = push(writer, &mut out, &mut is_flushed), if is_writing => {
+            pushed = batch.push(outgoing), if is_writing => {
                 if let Err(error) = pushed {
                     return unreachable(&error);
                 }
             }
-            () = queue.wake.notified(), if !is_writing => {}
+            () = queue.wake.notified(), if !is_writing => {
+                // Whoever else can ask now does so first, and one write carries all of it.
+                tokio::task::yield_now().await;
+            }
             _ = tick.tick() => {
                 if let Some(error) = queue.objection(heard) {
                     return error;
@@ -184,16 +187,31 @@ async fn serve(link: &mut Link, queue: &Queue) -> NodeError {
     }
 }
 
-/// Writes what the socket takes. Can be cancelled without losing or doubling a byte.
-async fn push(writer: &mut Writer, out: &mut BytesMut, is_flushed: &mut bool) -> io::Result<()> {
-    if !out.is_empty() {
-        *is_flushed = false;
-        writer.write_buf(out).await?;
+/// What is being sent.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    written: usize,
+    needs_flush: bool,
+}
+
+impl Batch {
+    fn is_done(&self) -> bool {
+        self.written == self.bytes.len() && !self.needs_flush
     }
-    // TLS keeps records back until then.
-    if out.is_empty() {
-        writer.flush().await?;
-        *is_flushed = true;
+
+    /// Writes what the socket takes. Can be cancelled without losing or doubling a byte.
+    async fn push(&mut self, outgoing: &mut Outgoing) -> io::Result<()> {
+        if self.written < self.bytes.len() {
+            match outgoing.write(&self.bytes[self.written..]).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => self.written += written,
+            }
+        }
+        if self.written == self.bytes.len() {
+            outgoing.flush().await?;
+            self.needs_flush = false;
+        }
+        Ok(())
     }
-    Ok(())
 }
