@@ -41,6 +41,7 @@
 mod background;
 mod chance;
 pub mod clock;
+mod crowds;
 mod driver;
 mod error;
 #[cfg(test)]
@@ -58,6 +59,7 @@ mod rehearsal;
 mod simulation;
 mod status;
 mod token;
+mod waiter;
 
 pub use background::Background;
 pub use error::{

@@ -65,11 +65,24 @@ pub(super) struct Incoming {
     reader: Reader,
     bytes: BytesMut,
     pub(super) resp3: bool,
+    /// Where messages go that nobody asked for.
+    pub(super) on_push: Option<OnPush>,
+}
+
+/// Whoever wants to hear what nobody asked for.
+pub(super) type OnPush = Box<dyn Fn(&Value) + Send + Sync>;
+
+/// What a server sends.
+pub(super) enum Received {
+    /// The answer to the oldest question that has none yet.
+    Reply(Value),
+    /// A message that nobody asked for.
+    Push(Value),
 }
 
 impl Link {
     fn new(reader: Reader, writer: Writer) -> Self {
-        let incoming = Incoming { reader, bytes: BytesMut::new(), resp3: true };
+        let incoming = Incoming { reader, bytes: BytesMut::new(), resp3: true, on_push: None };
         Self { incoming, writer }
     }
 
@@ -150,15 +163,27 @@ impl Incoming {
     /// The next reply, if all of it is there.
     pub(super) fn next(&mut self) -> Result<Option<Value>, NodeError> {
         loop {
-            match decode(&self.bytes, self.resp3) {
-                Ok(Decoded::Reply(value, used)) => {
-                    self.bytes.advance(used);
-                    return Ok(Some(value));
-                }
-                Ok(Decoded::Push(used)) => self.bytes.advance(used),
-                Ok(Decoded::Incomplete) => return Ok(None),
-                Err(reason) => return Err(NodeError::Garbled { reason }),
+            match self.next_of_any_kind()? {
+                Some(Received::Reply(value)) => return Ok(Some(value)),
+                Some(Received::Push(value)) => self.on_push.iter().for_each(|told| told(&value)),
+                None => return Ok(None),
             }
+        }
+    }
+
+    /// The next reply or message, if all of it is there.
+    pub(super) fn next_of_any_kind(&mut self) -> Result<Option<Received>, NodeError> {
+        match decode(&self.bytes, self.resp3) {
+            Ok(Decoded::Reply(value, used)) => {
+                self.bytes.advance(used);
+                Ok(Some(Received::Reply(value)))
+            }
+            Ok(Decoded::Push(value, used)) => {
+                self.bytes.advance(used);
+                Ok(Some(Received::Push(value)))
+            }
+            Ok(Decoded::Incomplete) => Ok(None),
+            Err(reason) => Err(NodeError::Garbled { reason }),
         }
     }
 }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::handshake::shake_hands;
+use super::hints::Knocks;
 use super::link::{Link, Writer, unreachable};
 use super::queue::Queue;
 use super::url::RedisConfig;
@@ -35,6 +36,7 @@ pub(super) struct Dialer {
     pub(super) config: RedisConfig,
     pub(super) prefix: Arc<str>,
     pub(super) limit: Duration,
+    pub(super) knocks: Arc<Knocks>,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<super::tls::Tls>,
 }
@@ -112,7 +114,9 @@ impl Dialer {
                 self.tls.as_ref(),
             )
             .await?;
-            let session = shake_hands(&mut link, &self.config, &self.prefix, generation).await?;
+            let session =
+                shake_hands(&mut link, &self.config, &self.prefix, &self.knocks, generation)
+                    .await?;
             Ok((link, session))
         };
         let mut attempt = std::pin::pin!(attempt);
