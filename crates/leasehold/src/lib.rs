@@ -41,6 +41,7 @@
 mod background;
 mod chance;
 pub mod clock;
+mod crowds;
 mod driver;
 mod error;
 #[cfg(test)]
@@ -59,6 +60,7 @@ mod rota;
 mod simulation;
 mod status;
 mod token;
+mod waiter;
 
 pub use background::Background;
 pub use error::{

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::rounds::Refusal;
-use leasehold_core::{Backoff, Holder, Lease, LockName, RetryPolicy, Ttl};
+use leasehold_core::{Backoff, Holder, Lease, LockName, Owner, RetryPolicy, Ttl};
 use tracing::{Instrument, debug, info_span};
 
 use crate::chance;
@@ -12,6 +12,7 @@ use crate::driver::{Attempt, Cluster, Refused};
 use crate::error::{AcquireError, NodeReports, OptionsError, RunError, ValidityError};
 use crate::guard::{Guard, Keeping};
 use crate::queue::Turn;
+use crate::waiter::{Timers, Waiter};
 
 /// How long the nodes keep a lease that nobody extends, if the caller does not say. Leases are
 /// extended in the background at a third of it: longer survives longer outages of the nodes, shorter
@@ -162,24 +163,35 @@ impl LockRequest {
                 last: last.map(Box::new),
             },
         };
-        let Some(turn) = self.turn(&attempt, left()).await else {
+        let Some(mut turn) = self.turn(&attempt, left()).await else {
             return Err(timed_out(0, None));
         };
         let mut backoff = Backoff::new(self.retry);
+        let mut waiter = Waiter::new(cluster, &attempt.lock);
+        if self.takes_hints() && cluster.queues.crowds.has(&attempt.lock) {
+            waiter.stand_first(left()).await;
+        }
         for attempts in 1.. {
             // Registered before asking: a release that comes in between must not be missed.
             let freed = turn.freed();
             let refused = match attempt.run(cluster).await {
                 Ok(lease) => {
                     drop(freed);
+                    if waiter.met_others() {
+                        turn.stood_in_line();
+                    }
                     return Ok(self.guard(lease, Some(turn)));
                 }
                 Err(refused) => refused,
             };
-            let expires_in = match &refused.refusal {
-                Refusal::Held { expires_in, .. } => *expires_in,
-                Refusal::NoQuorum | Refusal::TooLate { .. } => None,
+            let (expires_in, owner) = match &refused.refusal {
+                Refusal::Held { expires_in, owner: Some(Owner::Holder(holder)) } => {
+                    (*expires_in, Some(holder.clone()))
+                }
+                Refusal::Held { expires_in, .. } => (*expires_in, None),
+                Refusal::NoQuorum | Refusal::TooLate { .. } => (None, None),
             };
+            let takes_hints = self.takes_hints() && matches!(refused.refusal, Refusal::Held { .. });
             let error = self.error(&attempt, refused);
             debug!(attempts, "refused: {error}");
             if let Some(watcher) = &self.watcher {
@@ -192,6 +204,11 @@ impl LockRequest {
             let Some(pause) = pause.filter(|_| !left.is_zero()) else {
                 return Err(timed_out(attempts, Some(error)));
             };
+            if takes_hints {
+                let timers = Timers { backoff: pause, expires_in, left };
+                waiter.stand(timers, owner.as_ref(), freed).await;
+                continue;
+            }
             tokio::select! {
                 biased;
                 () = cluster.sleep(pause.min(left)) => {}
@@ -199,6 +216,11 @@ impl LockRequest {
             }
         }
         unreachable!("the loop ends by returning")
+    }
+
+    /// Whoever counts its attempts makes them at its own times.
+    fn takes_hints(&self) -> bool {
+        self.retry.attempts.is_none()
     }
 
     async fn turn(&self, attempt: &Attempt, left: Duration) -> Option<Turn> {

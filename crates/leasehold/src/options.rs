@@ -223,7 +223,7 @@ impl Builder {
                 forget_every: self.forget_every,
             },
         };
-        let label = self.holder.clone().unwrap_or_else(default_holder);
+        let label = self.holder_label();
         Holder::check_label(&label).map_err(OptionsError::from)?;
         let cluster = Cluster::start(nodes, settings, self.clock.clone(), background);
         cluster.ready(CONNECT_WAIT).await;
@@ -232,6 +232,10 @@ impl Builder {
             locks.trust_if_new().await;
         }
         Ok(locks)
+    }
+
+    fn holder_label(&self) -> String {
+        self.holder.clone().unwrap_or_else(default_holder)
     }
 
     /// Reads the URLs and judges the settings, and opens nothing.
@@ -288,7 +292,7 @@ impl Builder {
                     };
                     for config in configs {
                         let node = RedisNode::connect(
-                            config.clone(),
+                            config.clone().labelled(self.holder_label()),
                             prefix.clone(),
                             limit,
                             background.clone(),

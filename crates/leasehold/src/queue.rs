@@ -7,9 +7,16 @@ use leasehold_core::LockName;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+use crate::clock::Clock;
+use crate::crowds::{AFTER_A_LINE, Crowds};
+
 /// The queues of all names that somebody waits for or holds.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Queues(Arc<Mutex<HashMap<LockName, Arc<Queue>>>>);
+#[derive(Debug, Clone)]
+pub(crate) struct Queues {
+    map: Arc<Mutex<HashMap<LockName, Arc<Queue>>>>,
+    /// Those of other processes.
+    pub(crate) crowds: Arc<Crowds>,
+}
 
 #[derive(Debug)]
 struct Queue {
@@ -31,11 +38,16 @@ pub(crate) struct Turn {
     // In this order: the permit goes first, then the place.
     _permit: OwnedSemaphorePermit,
     place: Place,
+    stood_in_line: bool,
 }
 
 impl Queues {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { map: Arc::default(), crowds: Arc::new(Crowds::new(clock)) }
+    }
+
     fn map(&self) -> MutexGuard<'_, HashMap<LockName, Arc<Queue>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn join(&self, lock: &LockName) -> Place {
@@ -61,7 +73,8 @@ impl Place {
     /// Waits for the turn, behind everybody who asked before.
     pub(crate) async fn turn(self) -> Turn {
         let permit = self.queue.turn.clone().acquire_owned().await;
-        Turn { _permit: permit.expect("the semaphore is never closed"), place: self }
+        let permit = permit.expect("the semaphore is never closed");
+        Turn { _permit: permit, place: self, stood_in_line: false }
     }
 }
 
@@ -69,6 +82,20 @@ impl Turn {
     /// Completes when a lease of this process on this lock ended after the call.
     pub(crate) fn freed(&self) -> Notified<'_> {
         self.place.queue.freed.notified()
+    }
+
+    /// The lock was waited for in line: whoever of this process is next stands there as well.
+    pub(crate) fn stood_in_line(&mut self) {
+        self.stood_in_line = true;
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Before the permit goes on, so that the next one knows.
+        if self.stood_in_line {
+            self.place.queues.crowds.note(&self.place.lock, AFTER_A_LINE);
+        }
     }
 }
 
@@ -85,10 +112,11 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::SystemClock;
 
     #[tokio::test]
     async fn turns_are_taken_in_order_and_empty_queues_go_away() {
-        let (queues, lock) = (Queues::default(), LockName::new("l").unwrap());
+        let (queues, lock) = (Queues::new(Arc::new(SystemClock)), LockName::new("l").unwrap());
         let first = queues.join(&lock).turn().await;
         let order = Arc::new(Mutex::new(Vec::new()));
         let waiters: Vec<_> = (0..10)
@@ -119,7 +147,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_waiter_that_leaves_does_not_block_the_others() {
-        let (queues, lock) = (Queues::default(), LockName::new("l").unwrap());
+        let (queues, lock) = (Queues::new(Arc::new(SystemClock)), LockName::new("l").unwrap());
         let first = queues.join(&lock).turn().await;
         let second = tokio::spawn(queues.join(&lock).turn());
         let third = tokio::spawn(queues.join(&lock).turn());

@@ -26,6 +26,7 @@ use op::Single;
 pub(crate) use op::{Decides, Gather, Op};
 
 use crate::clock::Clock;
+use crate::crowds::AFTER_A_KNOCK;
 use crate::guard::{Held, keep_all};
 use crate::node::{Ask, Node, NodeId, ReplySink, ReplyTo};
 use crate::queue::Queues;
@@ -97,9 +98,9 @@ impl Cluster {
             drift: settings.policy.drift,
             policy: settings.policy,
             limit: settings.limit,
+            queues: Queues::new(clock.clone()),
             clock,
             background,
-            queues: Queues::default(),
             rota: Arc::new(Rota::new()),
             progress,
             foreign: Mutex::default(),
@@ -107,6 +108,8 @@ impl Cluster {
             closing: CancellationToken::new(),
         });
         for member in &cluster.members {
+            let crowds = cluster.queues.crowds.clone();
+            member.node.on_knock(Box::new(move |lock| crowds.note(lock, AFTER_A_KNOCK)));
             caretaker::spawn(&cluster, member.clone(), settings.caretaker, cluster.closing.clone());
         }
         cluster.background.spawn(keep_all(Arc::downgrade(&cluster), cluster.closing.clone()));

@@ -1,12 +1,15 @@
 //! The lock table behind a mutex: for one process, and for tests.
 
+mod lines;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
-use leasehold_core::{Facts, LockTable, NodeError, Reply, Request, Role, ServerFacts};
+use leasehold_core::{Facts, LockName, LockTable, NodeError, Reply, Request, Role, ServerFacts};
 use tokio::sync::watch;
 
+use self::lines::Lines;
 use crate::clock::Clock;
-use crate::node::{Ask, Node, NodeId};
+use crate::node::{Ask, InLine, Node, NodeId, Place, Ticket, Watch, Watched};
 
 /// A node that lives and dies with this process.
 #[derive(Debug)]
@@ -15,6 +18,7 @@ pub struct MemoryNode {
     run_id: String,
     clock: Arc<dyn Clock>,
     table: Mutex<LockTable>,
+    lines: Lines,
     generation: watch::Sender<u64>,
 }
 
@@ -26,6 +30,7 @@ impl MemoryNode {
             run_id: format!("{:032x}", crate::chance::nonce()),
             clock,
             table: Mutex::default(),
+            lines: Lines::default(),
             generation: watch::Sender::new(1),
         }
     }
@@ -61,11 +66,37 @@ impl Node for MemoryNode {
             request => table.apply(now, wall, identity, request),
         };
         drop(table);
+        if let (Reply::Released, Some(lock)) = (&reply, ask.request.lock()) {
+            self.lines.freed(lock);
+        }
         ask.reply_to.answer(Ok(reply));
     }
 
     fn generation(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
+    }
+
+    fn watch(&self, lock: &LockName, told: Box<dyn Fn(Watched) + Send + Sync>) -> Option<Watch> {
+        let watch = self.lines.watch(lock, told);
+        let now = self.clock.now();
+        let is_free = self.table.lock().is_ok_and(|table| table.owner(now, lock).is_none());
+        if is_free {
+            self.lines.freed(lock);
+        }
+        Some(Box::new(watch))
+    }
+
+    fn stand_in_line(
+        &self,
+        lock: &LockName,
+        ticket: Option<Ticket>,
+        told: Box<dyn Fn(InLine) + Send + Sync>,
+    ) -> Option<Box<dyn Place>> {
+        Some(Box::new(self.lines.enter(lock, ticket, told)))
+    }
+
+    fn on_knock(&self, told: Box<dyn Fn(&LockName) + Send + Sync>) {
+        self.lines.on_knock(told);
     }
 }
 

@@ -7,7 +7,7 @@ use leasehold_core::{Fence, Holder, LockName, Owner, Reply, Request, Sighting, T
 
 use super::site::{Site, Wire};
 use crate::clock::Clock as _;
-use crate::nodes::redis::{DEFAULT_PREFIX, fences_of, script_names};
+use crate::nodes::redis::{DEFAULT_PREFIX, fences_of, hint_script_names, script_names};
 
 type Words = Vec<Vec<u8>>;
 
@@ -54,7 +54,13 @@ impl Session {
                 self.resp3 = true;
                 b"%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n".to_vec()
             }
+            ["CLIENT", "TRACKING", ..] => {
+                site.redis().bystanders.track(self.number);
+                b"+OK\r\n".to_vec()
+            }
             ["CLIENT", ..] | ["SELECT", _] => b"+OK\r\n".to_vec(),
+            ["SUBSCRIBE", channel] => site.redis().bystanders.subscribe(self.number, channel),
+            ["PUBLISH", channel, text] => int(site.redis().bystanders.publish(channel, text)),
             ["INFO"] => bulk(&info(site)),
             ["CONFIG", "GET", name] => {
                 let value = if site.redis().flavor.durable { "always" } else { "everysec" };
@@ -76,6 +82,7 @@ impl Session {
                 self.maybe(record.as_deref())
             }
             ["GET", key] => {
+                site.redis().bystanders.read(self.number, key);
                 let owner = self.look(site, key).owner;
                 self.maybe(owner.as_ref().map(owner_text).as_deref())
             }
@@ -105,6 +112,12 @@ impl Session {
         };
         let keys: usize = rest[0].parse().expect("a number of keys");
         let (keys, args) = rest[1..].split_at(keys);
+        let now = site.world.wall().0;
+        match (word, keys, args) {
+            ("stand", [line, _], args) => return site.redis().bystanders.stand(line, args, now),
+            ("leave", [line, _], [waiter]) => return site.redis().bystanders.leave(line, waiter),
+            _ => {}
+        }
         let (fences, request) = match (word, keys, args) {
             ("acquire", [key, fences], [holder, ttl, proposal, ..]) => {
                 let (lock, holder) = (lock(key), who(holder));
@@ -139,6 +152,11 @@ impl Session {
     fn apply(&self, site: &Site, identity: Option<&str>, request: &Request) -> Reply {
         let (now, wall) = (site.world.now(), site.world.wall());
         let reply = site.redis().table.apply(now, wall, identity, request);
+        if let (Reply::Granted | Reply::Released | Reply::Extended { .. }, Some(lock)) =
+            (&reply, request.lock())
+        {
+            site.redis().bystanders.changed(&format!("{DEFAULT_PREFIX}{lock}"));
+        }
         site.carried_out(self.number, request, &reply);
         reply
     }
@@ -188,7 +206,7 @@ impl Session {
 }
 
 fn load(site: &Site, text: &str) -> String {
-    let known = script_names();
+    let known: Vec<_> = script_names().into_iter().chain(hint_script_names()).collect();
     let (word, sha, _) = known.iter().find(|(_, _, known)| *known == text).expect("our script");
     site.redis().scripts.insert((*sha).to_owned(), *word);
     (*sha).to_owned()
@@ -229,14 +247,14 @@ fn owner_text(owner: &Owner) -> String {
     }
 }
 
-fn bulk(text: &str) -> Vec<u8> {
+pub(super) fn bulk(text: &str) -> Vec<u8> {
     format!("${}\r\n{text}\r\n", text.len()).into_bytes()
 }
 
-fn int(number: i64) -> Vec<u8> {
+pub(super) fn int(number: i64) -> Vec<u8> {
     format!(":{number}\r\n").into_bytes()
 }
 
-fn array(items: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn array(items: &[Vec<u8>]) -> Vec<u8> {
     [format!("*{}\r\n", items.len()).into_bytes(), items.concat()].concat()
 }

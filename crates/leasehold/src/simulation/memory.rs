@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::site::{Kind, Site};
-use crate::node::{Ask, Node, NodeId, ReplySink, ReplyTo};
+use crate::node::{Ask, InLine, Node, NodeId, Place, ReplySink, ReplyTo, Ticket, Watch, Watched};
 use crate::nodes::memory::MemoryNode;
 
 /// One client's way to a memory node.
@@ -41,6 +41,26 @@ impl Node for FarMemory {
 
     fn generation(&self) -> watch::Receiver<u64> {
         inner(&self.site).generation()
+    }
+
+    // Hints may come at once or not at all, as they like: nothing rests on them.
+
+    fn watch(&self, lock: &LockName, told: Box<dyn Fn(Watched) + Send + Sync>) -> Option<Watch> {
+        inner(&self.site).watch(lock, told).filter(|_| self.site.world.chance(90))
+    }
+
+    fn stand_in_line(
+        &self,
+        lock: &LockName,
+        ticket: Option<Ticket>,
+        told: Box<dyn Fn(InLine) + Send + Sync>,
+    ) -> Option<Box<dyn Place>> {
+        let is_up = self.site.world.chance(90);
+        is_up.then(|| inner(&self.site).stand_in_line(lock, ticket, told)).flatten()
+    }
+
+    fn on_knock(&self, told: Box<dyn Fn(&LockName) + Send + Sync>) {
+        inner(&self.site).on_knock(told);
     }
 }
 

@@ -10,6 +10,7 @@
 //! `LEASEHOLD_SIM_SEEDS=5000 cargo test -p leasehold --lib simulation` runs that many seeds per test
 //! instead of a few dozen; a failure prints its seed and the command that repeats it.
 
+mod bystanders;
 mod commands;
 mod court;
 mod memory;
@@ -26,3 +27,4 @@ mod late;
 mod pause;
 mod reconnect;
 mod replay;
+mod waiting;

@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, W
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep_until};
 
+use super::bystanders::Deliver;
 use super::commands::{Session, take_command};
 use super::site::{Dialing, Site, Wire};
 use crate::nodes::redis::{Dial, Opening};
@@ -61,12 +62,17 @@ async fn serve(site: Arc<Site>, far: DuplexStream, wire: Arc<Wire>) {
     tokio::select! {
         biased;
         () = wire.cut.cancelled() => {}
-        () = bring(&site, from_client, up) => {}
+        () = bring(&site, &wire, from_client, up) => {}
         () = send(&site, &wire, to_client, leaving) => {}
     }
 }
 
-async fn bring(site: &Site, mut from_client: ReadHalf<DuplexStream>, up: UnboundedSender<Chunk>) {
+async fn bring(
+    site: &Site,
+    wire: &Wire,
+    mut from_client: ReadHalf<DuplexStream>,
+    up: UnboundedSender<Chunk>,
+) {
     let mut last = Instant::now();
     let mut bytes = vec![0; 4096];
     while let Ok(count @ 1..) = from_client.read(&mut bytes).await {
@@ -76,6 +82,7 @@ async fn bring(site: &Site, mut from_client: ReadHalf<DuplexStream>, up: Unbound
             break;
         }
     }
+    site.redis().bystanders.part(wire.number);
     // The client is gone; what it sent is still carried out.
     up.closed().await;
 }
@@ -87,6 +94,7 @@ async fn carry_out(
     down: UnboundedSender<(Chunk, Fate)>,
 ) {
     let mut session = Session::new(&wire);
+    site.redis().bystanders.join(wire.clone(), deliverer(&site, &down));
     let mut bytes = Vec::new();
     let mut last = Instant::now();
     while let Some((at, chunk)) = arriving.recv().await {
@@ -111,6 +119,17 @@ async fn carry_out(
             let _ = down.send(((last, reply), fate));
         }
     }
+}
+
+/// How a connection is told what it did not ask for.
+fn deliverer(site: &Arc<Site>, down: &UnboundedSender<(Chunk, Fate)>) -> Deliver {
+    let (site, down) = (Arc::downgrade(site), down.clone());
+    Arc::new(move |bytes| {
+        let Some(site) = site.upgrade() else { return };
+        let (from, to) = site.sky().down;
+        let at = Instant::now() + site.world.millis(from, to);
+        let _ = down.send(((at, bytes), Fate::Lives));
+    })
 }
 
 fn fate(site: &Site) -> Fate {

@@ -10,6 +10,7 @@ use leasehold_core::{Fence, Holder, LockName, LockTable, Moment, Reply, Request,
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::bystanders::Bystanders;
 use super::world::World;
 use crate::clock::Clock as _;
 use crate::node::NodeId;
@@ -77,6 +78,8 @@ pub(super) struct Redis {
     pub(super) saved: LockTable,
     pub(super) life: u64,
     pub(super) scripts: BTreeMap<String, &'static str>,
+    /// Gone with each restart.
+    pub(super) bystanders: Bystanders,
 }
 
 #[derive(Debug)]
@@ -209,6 +212,7 @@ impl Site {
             let mut redis = self.redis();
             redis.life += 1;
             redis.scripts.clear();
+            redis.bystanders = Bystanders::default();
             let is_durable = redis.flavor.durable;
             match (has_disk, is_durable) {
                 (true, true) => {}

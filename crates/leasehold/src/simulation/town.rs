@@ -56,6 +56,7 @@ impl Town {
                         saved: LockTable::new(),
                         life: 0,
                         scripts: Default::default(),
+                        bystanders: Default::default(),
                     }))
                 }
             };
@@ -64,13 +65,29 @@ impl Town {
         Self { world: world.clone(), sites: (0..nodes).map(site).collect(), backend }
     }
 
-    /// A client, with connections of its own.
+    /// The same, with servers that all speak RESP3.
+    pub(super) fn of_new_servers(world: &Arc<World>, nodes: usize) -> Self {
+        let town = Self::new(world, Backend::Redis, nodes);
+        town.sites.iter().for_each(|site| site.redis().flavor.knows_hello = true);
+        town
+    }
+
+    /// A client, with connections of its own, now and then by RESP2.
     pub(super) async fn open(&self, label: &str) -> Locks {
+        self.open_by(label, self.backend == Backend::Redis && self.world.chance(30)).await
+    }
+
+    /// The same, by RESP3.
+    pub(super) async fn open_with_hints(&self, label: &str) -> Locks {
+        self.open_by(label, false).await
+    }
+
+    async fn open_by(&self, label: &str, resp2: bool) -> Locks {
         let node = |site: &Arc<Site>| -> Arc<dyn Node> {
             match self.backend {
                 Backend::Memory => Arc::new(FarMemory::new(site)),
                 Backend::Redis => {
-                    let config = RedisConfig::simulated(dial(site), self.world.chance(30));
+                    let config = RedisConfig::simulated(dial(site), resp2).labelled(label);
                     let prefix = DEFAULT_PREFIX.into();
                     let node = RedisNode::connect(config, prefix, LIMIT, Handle::current());
                     Arc::new(node.expect("no files are needed"))

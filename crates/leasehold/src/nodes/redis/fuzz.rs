@@ -36,7 +36,7 @@ fn take(buffer: &mut BytesMut, resp3: bool, values: &mut Vec<Value>) -> Result<(
                 values.push(value);
                 buffer.advance(used);
             }
-            Decoded::Push(used) => {
+            Decoded::Push(_, used) => {
                 assert!((1..=before).contains(&used));
                 buffer.advance(used);
             }

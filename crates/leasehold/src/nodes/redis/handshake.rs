@@ -7,6 +7,7 @@ use leasehold_core::{NodeError, Role};
 use tokio::time::Instant;
 
 use super::exchange::{IDENTITY, Session};
+use super::hints::Knocks;
 use super::link::Link;
 use super::read::{rejected, setting};
 use super::resp::{Value, encode};
@@ -20,9 +21,11 @@ pub(super) async fn shake_hands(
     link: &mut Link,
     config: &RedisConfig,
     prefix: &Arc<str>,
+    knocks: &Arc<Knocks>,
     generation: u64,
 ) -> Result<Session, NodeError> {
     log_in(link, config).await?;
+    let knocks_at = knocks.channel.as_deref().filter(|_| link.incoming.resp3);
 
     let mut out = Vec::new();
     let db = config.db.to_string();
@@ -35,7 +38,21 @@ pub(super) async fn shake_hands(
     for script in scripts {
         encode(&mut out, &[b"SCRIPT", b"LOAD", script.text.as_bytes()]);
     }
-    let replies = link.call(&out, 4 + scripts.len()).await?;
+    if let Some(channel) = knocks_at {
+        // Is answered by a push, which is no reply, or by an error, which is: hence the question
+        // behind it.
+        encode(&mut out, &[b"SUBSCRIBE", channel.as_bytes()]);
+        encode(&mut out, &[b"TIME"]);
+        let knocks = Arc::clone(knocks);
+        link.incoming.on_push = Some(Box::new(move |push| knocks.hear(push)));
+    }
+    let mut replies = link.call(&out, 4 + scripts.len() + usize::from(knocks_at.is_some())).await?;
+    if knocks_at.is_some()
+        && let Some(last) = replies.pop()
+        && is_no_subscription(&last)
+    {
+        link.call(&[], 1).await?;
+    }
     let [select, info, fsync, identity, loads @ ..] = replies.as_slice() else {
         return Err(NodeError::Garbled { reason: format!("{} replies", replies.len()) });
     };
@@ -75,7 +92,7 @@ pub(super) async fn shake_hands(
 }
 
 /// `HELLO 3`, and by other means where that is unknown.
-async fn log_in(link: &mut Link, config: &RedisConfig) -> Result<(), NodeError> {
+pub(super) async fn log_in(link: &mut Link, config: &RedisConfig) -> Result<(), NodeError> {
     let user = config.user.as_deref().unwrap_or("default").as_bytes();
     let password = match (&config.user, &config.password) {
         (None, None) => None,
@@ -117,6 +134,12 @@ async fn log_in(link: &mut Link, config: &RedisConfig) -> Result<(), NodeError> 
     Ok(())
 }
 
+/// No right to subscribe, or an unknown command: then nobody can knock.
+fn is_no_subscription(reply: &Value) -> bool {
+    let words = reply.error().unwrap_or_default().to_ascii_lowercase();
+    words.contains("subscribe") || words.contains("channel")
+}
+
 /// An unknown command, an unknown version, or no right to say HELLO.
 fn is_no_hello(words: &str) -> bool {
     words.starts_with("NOPROTO")
@@ -124,7 +147,7 @@ fn is_no_hello(words: &str) -> bool {
         || words.to_ascii_lowercase().contains("hello")
 }
 
-fn accepted<'a>(value: &'a Value, why: &str) -> Result<&'a Value, NodeError> {
+pub(super) fn accepted<'a>(value: &'a Value, why: &str) -> Result<&'a Value, NodeError> {
     match value.error() {
         None => Ok(value),
         Some(words) => Err(match rejected(words) {

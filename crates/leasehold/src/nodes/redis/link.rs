@@ -115,6 +115,45 @@ impl std::fmt::Debug for Dial {
     }
 }
 
+/// What is being sent.
+#[derive(Default)]
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+    written: usize,
+    needs_flush: bool,
+}
+
+impl Batch {
+    pub(super) fn is_done(&self) -> bool {
+        self.written == self.bytes.len() && !self.needs_flush
+    }
+
+    /// Takes the next bytes, once all of the last ones are sent.
+    pub(super) fn refill(&mut self, take: impl FnOnce(&mut Vec<u8>)) {
+        if self.is_done() {
+            self.bytes.clear();
+            self.written = 0;
+            take(&mut self.bytes);
+            self.needs_flush = !self.bytes.is_empty();
+        }
+    }
+
+    /// Writes what the socket takes. Can be cancelled without losing or doubling a byte.
+    pub(super) async fn push(&mut self, outgoing: &mut Outgoing) -> io::Result<()> {
+        if self.written < self.bytes.len() {
+            match outgoing.write(&self.bytes[self.written..]).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => self.written += written,
+            }
+        }
+        if self.written == self.bytes.len() {
+            outgoing.flush().await?;
+            self.needs_flush = false;
+        }
+        Ok(())
+    }
+}
+
 /// The two directions of a connection.
 pub(super) struct Link {
     pub(super) incoming: Incoming,
@@ -126,11 +165,24 @@ pub(super) struct Incoming {
     reader: Reader,
     bytes: BytesMut,
     pub(super) resp3: bool,
+    /// Where messages go that nobody asked for.
+    pub(super) on_push: Option<OnPush>,
+}
+
+/// Whoever wants to hear what nobody asked for.
+pub(super) type OnPush = Box<dyn Fn(&Value) + Send + Sync>;
+
+/// What a server sends.
+pub(super) enum Received {
+    /// The answer to the oldest question that has none yet.
+    Reply(Value),
+    /// A message that nobody asked for.
+    Push(Value),
 }
 
 impl Link {
     fn new(reader: Reader, outgoing: Outgoing) -> Self {
-        let incoming = Incoming { reader, bytes: BytesMut::new(), resp3: true };
+        let incoming = Incoming { reader, bytes: BytesMut::new(), resp3: true, on_push: None };
         Self { incoming, outgoing }
     }
 
@@ -179,18 +231,23 @@ impl Link {
         Ok(Self::new(Box::new(reader), Outgoing::Direct(Direct::Tcp(Arc::new(writer)))))
     }
 
+    /// Sends all of `commands`.
+    pub(super) async fn send(&mut self, commands: &[u8]) -> io::Result<()> {
+        let mut batch = Batch::default();
+        batch.refill(|out| out.extend_from_slice(commands));
+        while !batch.is_done() {
+            batch.push(&mut self.outgoing).await?;
+        }
+        Ok(())
+    }
+
     /// Sends commands and waits for their replies: for the time before requests flow.
     pub(super) async fn call(
         &mut self,
         commands: &[u8],
         replies: usize,
     ) -> Result<Vec<Value>, NodeError> {
-        let mut left = commands;
-        while !left.is_empty() {
-            let written = self.outgoing.write(left).await.map_err(|e| unreachable(&e))?;
-            left = &left[written..];
-        }
-        self.outgoing.flush().await.map_err(|e| unreachable(&e))?;
+        self.send(commands).await.map_err(|e| unreachable(&e))?;
         let mut values = Vec::with_capacity(replies);
         loop {
             while values.len() < replies {
@@ -224,15 +281,27 @@ impl Incoming {
     /// The next reply, if all of it is there.
     pub(super) fn next(&mut self) -> Result<Option<Value>, NodeError> {
         loop {
-            match decode(&self.bytes, self.resp3) {
-                Ok(Decoded::Reply(value, used)) => {
-                    self.bytes.advance(used);
-                    return Ok(Some(value));
-                }
-                Ok(Decoded::Push(used)) => self.bytes.advance(used),
-                Ok(Decoded::Incomplete) => return Ok(None),
-                Err(reason) => return Err(NodeError::Garbled { reason }),
+            match self.next_of_any_kind()? {
+                Some(Received::Reply(value)) => return Ok(Some(value)),
+                Some(Received::Push(value)) => self.on_push.iter().for_each(|told| told(&value)),
+                None => return Ok(None),
             }
+        }
+    }
+
+    /// The next reply or message, if all of it is there.
+    pub(super) fn next_of_any_kind(&mut self) -> Result<Option<Received>, NodeError> {
+        match decode(&self.bytes, self.resp3) {
+            Ok(Decoded::Reply(value, used)) => {
+                self.bytes.advance(used);
+                Ok(Some(Received::Reply(value)))
+            }
+            Ok(Decoded::Push(value, used)) => {
+                self.bytes.advance(used);
+                Ok(Some(Received::Push(value)))
+            }
+            Ok(Decoded::Incomplete) => Ok(None),
+            Err(reason) => Err(NodeError::Garbled { reason }),
         }
     }
 }

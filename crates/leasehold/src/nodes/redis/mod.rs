@@ -14,6 +14,7 @@ mod exchange;
 #[cfg(test)]
 mod fuzz;
 mod handshake;
+mod hints;
 mod info;
 mod link;
 mod queue;
@@ -29,7 +30,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::NodeError;
+use leasehold_core::{LockName, NodeError};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -37,6 +38,9 @@ use tokio_util::sync::CancellationToken;
 #[cfg(test)]
 pub(crate) use self::exchange::fences_of;
 use self::exchange::{FENCES, IDENTITY};
+#[cfg(test)]
+pub(crate) use self::hints::script_names as hint_script_names;
+use self::hints::{Hints, Knocks, LINE, Opener, SEEN};
 #[cfg(test)]
 pub(crate) use self::link::{Dial, Opening, Reader, Writer};
 use self::queue::Queue;
@@ -46,7 +50,7 @@ use self::task::Dialer;
 #[cfg(feature = "tls")]
 pub use self::tls::TlsError;
 pub use self::url::{Parsed, RedisConfig, UrlError, parse_url};
-use crate::node::{Ask, Node, NodeId};
+use crate::node::{Ask, InLine, Node, NodeId, Place, Ticket, Watch, Watched};
 
 /// What stands before a lock's name unless something else is set. `leasehold:` alone would let a
 /// lock called `node` meet the identity record.
@@ -57,6 +61,8 @@ pub struct RedisNode {
     id: NodeId,
     prefix: Arc<str>,
     queue: Arc<Queue>,
+    hints: Hints,
+    knocks: Arc<Knocks>,
     closing: CancellationToken,
 }
 
@@ -89,21 +95,35 @@ impl RedisNode {
         if config.tls.is_some() {
             return Err(SetupError::NoTls);
         }
+        #[cfg(feature = "tls")]
+        let tls = match (&config.tls, &config.address) {
+            (Some(paths), url::Address::Tcp { host, .. }) => Some(tls::Tls::new(paths, host)?),
+            _ => None,
+        };
+        let closing = CancellationToken::new();
+        let opener = Opener {
+            config: config.clone(),
+            #[cfg(feature = "tls")]
+            tls: tls.clone(),
+            runtime: runtime.clone(),
+            closing: closing.clone(),
+        };
         let node = Self {
             id: config.id(),
             prefix: Arc::clone(&prefix),
             queue: Arc::new(Queue::new()),
-            closing: CancellationToken::new(),
+            hints: Hints::new(opener, Arc::clone(&prefix)),
+            knocks: Arc::new(Knocks::at(config.label.as_deref(), Arc::clone(&prefix))),
+            closing,
         };
+        let knocks = Arc::clone(&node.knocks);
         let dialer = Dialer {
             #[cfg(feature = "tls")]
-            tls: match (&config.tls, &config.address) {
-                (Some(paths), url::Address::Tcp { host, .. }) => Some(tls::Tls::new(paths, host)?),
-                _ => None,
-            },
+            tls,
             config,
             prefix,
             limit,
+            knocks,
         };
         runtime.spawn(task::run(dialer, Arc::clone(&node.queue), node.closing.clone()));
         Ok(node)
@@ -127,18 +147,35 @@ impl Node for RedisNode {
     fn generation(&self) -> watch::Receiver<u64> {
         self.queue.generation.subscribe()
     }
+
+    fn watch(&self, lock: &LockName, told: Box<dyn Fn(Watched) + Send + Sync>) -> Option<Watch> {
+        self.hints.watch(lock, told)
+    }
+
+    fn stand_in_line(
+        &self,
+        lock: &LockName,
+        ticket: Option<Ticket>,
+        told: Box<dyn Fn(InLine) + Send + Sync>,
+    ) -> Option<Box<dyn Place>> {
+        self.hints.stand_in_line(lock, ticket, told)
+    }
+
+    fn on_knock(&self, told: Box<dyn Fn(&LockName) + Send + Sync>) {
+        self.knocks.tell(told);
+    }
 }
 
 /// Which of our own keys a lock's key would be, or lie under.
 fn own_key(prefix: &str, name: &str) -> Option<&'static str> {
-    let is_under = |own: &str| match own.strip_prefix(prefix) {
-        Some(rest) => name.starts_with(rest),
-        None => prefix.starts_with(own),
-    };
     if IDENTITY.strip_prefix(prefix) == Some(name) {
         return Some(IDENTITY);
     }
-    is_under(FENCES).then_some(FENCES)
+    let is_under = |own: &&str| match own.strip_prefix(prefix) {
+        Some(rest) => name.starts_with(rest),
+        None => prefix.starts_with(*own),
+    };
+    [FENCES, LINE, SEEN].into_iter().find(is_under)
 }
 
 impl Drop for RedisNode {

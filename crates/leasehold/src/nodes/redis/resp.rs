@@ -51,8 +51,8 @@ impl Value {
 pub(super) enum Decoded {
     /// A reply, and how many bytes it took.
     Reply(Value, usize),
-    /// A message that nobody asked for.
-    Push(usize),
+    /// A message that nobody asked for, and how many bytes it took.
+    Push(Value, usize),
     /// More bytes are needed.
     Incomplete,
 }
@@ -81,7 +81,11 @@ pub(super) fn decode(bytes: &[u8], resp3: bool) -> Result<Decoded, String> {
     }
     let read = redis_protocol::resp3::decode::complete::decode(frame).ok().flatten();
     match read.ok_or_else(broken)? {
-        (Frame3::Push { .. }, used) => Ok(Decoded::Push(whole(used)?)),
+        // Nobody waits for it: one that cannot be read is none.
+        (Frame3::Push { data, .. }, used) => {
+            let items = data.into_iter().map(from_resp3).collect::<Result<_, _>>();
+            Ok(Decoded::Push(items.map_or(Value::Nil, Value::Array), whole(used)?))
+        }
         (frame, used) => Ok(Decoded::Reply(from_resp3(frame)?, whole(used)?)),
     }
 }
@@ -254,7 +258,8 @@ mod tests {
 
     #[test]
     fn pushes_are_told_apart() {
-        assert_eq!(decode(b">1\r\n+x\r\n:1\r\n", true), Ok(Decoded::Push(8)));
+        let push = Decoded::Push(Value::Array(vec![text("x")]), 8);
+        assert_eq!(decode(b">1\r\n+x\r\n:1\r\n", true), Ok(push));
     }
 
     #[test]
@@ -296,7 +301,8 @@ mod tests {
             let bytes: Vec<u8> =
                 (0..length).map(|_| alphabet[dice(alphabet.len() as u64) as usize]).collect();
             for resp3 in [false, true] {
-                if let Ok(Decoded::Reply(_, used) | Decoded::Push(used)) = decode(&bytes, resp3) {
+                if let Ok(Decoded::Reply(_, used) | Decoded::Push(_, used)) = decode(&bytes, resp3)
+                {
                     assert!(used > 0 && used <= bytes.len());
                 }
             }

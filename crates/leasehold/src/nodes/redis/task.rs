@@ -1,7 +1,6 @@
 //! The one task that does a node's I/O: connects, serves until something breaks, and connects
 //! again. It decides nothing but when to try the next connection.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,8 @@ use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::handshake::shake_hands;
-use super::link::{Link, Outgoing, unreachable};
+use super::hints::Knocks;
+use super::link::{Batch, Link, unreachable};
 use super::queue::{Queue, Replies};
 use super::url::RedisConfig;
 
@@ -33,6 +33,7 @@ pub(super) struct Dialer {
     pub(super) config: RedisConfig,
     pub(super) prefix: Arc<str>,
     pub(super) limit: Duration,
+    pub(super) knocks: Arc<Knocks>,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<super::tls::Tls>,
 }
@@ -110,7 +111,9 @@ impl Dialer {
                 self.tls.as_ref(),
             )
             .await?;
-            let session = shake_hands(&mut link, &self.config, &self.prefix, generation).await?;
+            let session =
+                shake_hands(&mut link, &self.config, &self.prefix, &self.knocks, generation)
+                    .await?;
             Ok((link, session))
         };
         let mut attempt = std::pin::pin!(attempt);
@@ -142,12 +145,7 @@ async fn serve(link: &mut Link, queue: &Queue) -> NodeError {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        if batch.is_done() {
-            batch.bytes.clear();
-            batch.written = 0;
-            queue.take_outgoing(&mut batch.bytes);
-            batch.needs_flush = !batch.bytes.is_empty();
-        }
+        batch.refill(|out| queue.take_outgoing(out));
         let is_writing = !batch.is_done();
         tokio::select! {
             // As everywhere in this crate, so that a simulated run can be repeated. Reading may go
@@ -184,34 +182,5 @@ async fn serve(link: &mut Link, queue: &Queue) -> NodeError {
                 }
             }
         }
-    }
-}
-
-/// What is being sent.
-#[derive(Default)]
-struct Batch {
-    bytes: Vec<u8>,
-    written: usize,
-    needs_flush: bool,
-}
-
-impl Batch {
-    fn is_done(&self) -> bool {
-        self.written == self.bytes.len() && !self.needs_flush
-    }
-
-    /// Writes what the socket takes. Can be cancelled without losing or doubling a byte.
-    async fn push(&mut self, outgoing: &mut Outgoing) -> io::Result<()> {
-        if self.written < self.bytes.len() {
-            match outgoing.write(&self.bytes[self.written..]).await? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                written => self.written += written,
-            }
-        }
-        if self.written == self.bytes.len() {
-            outgoing.flush().await?;
-            self.needs_flush = false;
-        }
-        Ok(())
     }
 }

@@ -23,6 +23,17 @@ pub struct RedisConfig {
     pub(super) db: u32,
     pub(super) tls: Option<TlsPaths>,
     pub(super) resp2: bool,
+    /// Under which label others may knock.
+    pub(super) label: Option<std::sync::Arc<str>>,
+}
+
+impl RedisConfig {
+    /// The same, for holders that go by `label`: those who wait for what they hold can let them
+    /// know.
+    #[must_use]
+    pub fn labelled(self, label: impl AsRef<str>) -> Self {
+        Self { label: Some(label.as_ref().into()), ..self }
+    }
 }
 
 /// Where a server listens.
@@ -212,6 +223,7 @@ fn parse_one(text: &str) -> Result<Parsed, UrlError> {
         db: db.unwrap_or(0),
         tls: tls.then(|| files.clone()),
         resp2,
+        label: None,
     });
     Ok((nodes.collect(), others))
 }
@@ -326,7 +338,7 @@ impl RedisConfig {
     /// A server that is reached by other means than the system's.
     pub(crate) fn simulated(dial: super::link::Dial, resp2: bool) -> Self {
         let address = Address::Simulated(dial);
-        Self { address, user: None, password: None, db: 0, tls: None, resp2 }
+        Self { address, user: None, password: None, db: 0, tls: None, resp2, label: None }
     }
 }
 
