@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 
 use crate::driver::{Cluster, Op};
 use crate::error::{ExtendError, Loss, NodeReports, ReleaseOutcome, ValidityError};
-use crate::queue::Turn;
+use crate::queue::{Legacy, Turn};
 use crate::rota::Slot;
 use crate::token::LeaseToken;
 
@@ -202,8 +202,14 @@ impl Guard {
 
     /// Gives the lock back and tells what became of it. Asks each node once and waits for a quorum;
     /// dropping the future does not take the release back.
+    ///
+    /// Where somebody else of this process waits for the lock, the lease is left to them instead, and
+    /// no node is asked.
     pub async fn release(self) -> ReleaseOutcome {
         let held = self.held.clone();
+        if held.leave() {
+            return ReleaseOutcome::Released;
+        }
         let (op, limit) = held.begin_release();
         // The guard's drop finds it released already.
         drop(self);
@@ -219,6 +225,9 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let held = &self.held;
+        if held.leave() {
+            return;
+        }
         let mut state = held.state();
         if matches!(state.phase, Phase::Released) {
             return;
@@ -413,6 +422,26 @@ impl Held {
             Extension::Lost => {}
         }
         self.plan(self.cluster.now());
+    }
+
+    /// Leaves a good lease to the next waiter of this process, if there is one, as it is on the nodes.
+    fn leave(&self) -> bool {
+        let (mut state, cluster) = (self.state(), &self.cluster);
+        let now = cluster.now();
+        let lease = state.keeper.lease();
+        let is_good = matches!(state.phase, Phase::Held) && now < lease.deadline;
+        let ttl = lease.ttl;
+        let Some(turn) = state.turn.take_if(|turn| is_good && turn.leaves(now)) else {
+            return false;
+        };
+        // Before the next one asks: nothing of ours may come behind that.
+        state.abandon_extensions();
+        self.end(&mut state, Phase::Released);
+        drop(state);
+        debug!(lock = %self.lock, fence = %self.fence, "left to the next waiter");
+        let (lock, holder) = (self.lock.clone(), self.holder.clone());
+        turn.leave(Legacy::new(cluster.clone(), lock, ttl, holder));
+        true
     }
 
     fn begin_release(self: &Arc<Self>) -> (Arc<Op<ReleaseRound>>, Duration) {

@@ -168,13 +168,14 @@ impl LockRequest {
         };
         let mut backoff = Backoff::new(self.retry);
         let mut waiter = Waiter::new(cluster, &attempt.lock);
-        if self.takes_hints() && cluster.queues.crowds.has(&attempt.lock) {
+        let mut heir_of = turn.inherit(&attempt.label);
+        if heir_of.is_none() && self.takes_hints() && cluster.queues.crowds.has(&attempt.lock) {
             waiter.stand_first(left()).await;
         }
         for attempts in 1.. {
             // Registered before asking: a release that comes in between must not be missed.
             let freed = turn.freed();
-            let refused = match attempt.run(cluster).await {
+            let refused = match attempt.run_as(cluster, heir_of.take()).await {
                 Ok(lease) => {
                     drop(freed);
                     if waiter.met_others() {

@@ -1,14 +1,23 @@
-//! Waiters of one process for one lock, first come first served: only the first asks the nodes.
+//! Waiters of one process for one lock, first come first served: only the first asks the nodes. A
+//! lease that ends while others wait is left to the next of them, on the nodes as it is.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use leasehold_core::LockName;
+use leasehold_core::{Holder, LockName, Moment, Ttl};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::clock::Clock;
 use crate::crowds::{AFTER_A_LINE, Crowds};
+use crate::driver::Cluster;
+
+/// So often in a row a lease is left to the next of this process before it is given back: other
+/// processes want their turn, too.
+const LEFT_IN_A_ROW: u32 = 16;
+/// And for so long: sixteen long holds would be an age.
+const LEFT_FOR: Duration = Duration::from_millis(100);
 
 /// The queues of all names that somebody waits for or holds.
 #[derive(Debug, Clone)]
@@ -22,6 +31,47 @@ pub(crate) struct Queues {
 struct Queue {
     turn: Arc<Semaphore>,
     freed: Notify,
+    legacy: Mutex<Option<Legacy>>,
+}
+
+/// What a lease leaves to the next of this process: the nodes still know its holder as the owner.
+/// Given back when dropped, unless somebody took it.
+#[derive(Debug)]
+pub(crate) struct Legacy {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) lock: LockName,
+    pub(crate) ttl: Ttl,
+    pub(crate) holder: Option<Holder>,
+    /// How often in a row it was left, and since when.
+    chain: Chain,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Chain {
+    since: Moment,
+    times: u32,
+}
+
+impl Legacy {
+    /// What `holder` has on the nodes, to be given back after `ttl` at the latest.
+    pub(crate) fn new(cluster: Arc<Cluster>, lock: LockName, ttl: Ttl, holder: Holder) -> Self {
+        let chain = Chain { since: cluster.now(), times: 0 };
+        Self { cluster, lock, ttl, holder: Some(holder), chain }
+    }
+}
+
+impl Drop for Legacy {
+    fn drop(&mut self) {
+        if let Some(holder) = &self.holder {
+            self.cluster.give_back(&self.lock, holder, self.ttl);
+        }
+    }
+}
+
+impl Queue {
+    fn legacy(&self) -> MutexGuard<'_, Option<Legacy>> {
+        self.legacy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A place in the queue of one name. Leaves it when dropped.
@@ -39,6 +89,8 @@ pub(crate) struct Turn {
     _permit: OwnedSemaphorePermit,
     place: Place,
     stood_in_line: bool,
+    /// The lease was left to us.
+    chain: Option<Chain>,
 }
 
 impl Queues {
@@ -51,7 +103,11 @@ impl Queues {
     }
 
     pub(crate) fn join(&self, lock: &LockName) -> Place {
-        let fresh = || Queue { turn: Arc::new(Semaphore::new(1)), freed: Notify::new() };
+        let fresh = || Queue {
+            turn: Arc::new(Semaphore::new(1)),
+            freed: Notify::new(),
+            legacy: Mutex::default(),
+        };
         let queue = self.map().entry(lock.clone()).or_insert_with(|| Arc::new(fresh())).clone();
         Place { queues: self.clone(), lock: lock.clone(), queue }
     }
@@ -74,7 +130,7 @@ impl Place {
     pub(crate) async fn turn(self) -> Turn {
         let permit = self.queue.turn.clone().acquire_owned().await;
         let permit = permit.expect("the semaphore is never closed");
-        Turn { _permit: permit, place: self, stood_in_line: false }
+        Turn { _permit: permit, place: self, stood_in_line: false, chain: None }
     }
 }
 
@@ -82,6 +138,33 @@ impl Turn {
     /// Completes when a lease of this process on this lock ended after the call.
     pub(crate) fn freed(&self) -> Notified<'_> {
         self.place.queue.freed.notified()
+    }
+
+    /// Whether the lease may be left to somebody of this process who waits.
+    pub(crate) fn leaves(&self, now: Moment) -> bool {
+        // Ours and the map's.
+        let has_heirs = Arc::strong_count(&self.place.queue) > 2;
+        let is_short = |chain: Chain| {
+            chain.times < LEFT_IN_A_ROW && now.since(chain.since) < LEFT_FOR
+        };
+        has_heirs && self.chain.is_none_or(is_short)
+    }
+
+    /// Ends the turn and leaves the lease to the next one.
+    pub(crate) fn leave(self, mut legacy: Legacy) {
+        let chain = self.chain.unwrap_or(legacy.chain);
+        legacy.chain = Chain { times: chain.times + 1, ..chain };
+        // There is none before: whoever had it took it with the turn.
+        *self.place.queue.legacy() = Some(legacy);
+    }
+
+    /// The holder by which the nodes know a lease that was left to us, if it goes by `label`. What
+    /// goes by another is given back.
+    pub(crate) fn inherit(&mut self, label: &str) -> Option<Holder> {
+        let mut legacy = self.place.queue.legacy().take()?;
+        let holder = legacy.holder.take_if(|holder| holder.label() == label)?;
+        self.chain = Some(legacy.chain);
+        Some(holder)
     }
 
     /// The lock was waited for in line: whoever of this process is next stands there as well.
@@ -102,9 +185,11 @@ impl Drop for Turn {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut map = self.queues.map();
-        // Ours and the map's: nobody else is here.
+        // Ours and the map's: nobody else is here. What was left to nobody is given back with it.
         if Arc::strong_count(&self.queue) == 2 {
-            map.remove(&self.lock);
+            let queue = map.remove(&self.lock);
+            drop(map);
+            drop(queue);
         }
     }
 }

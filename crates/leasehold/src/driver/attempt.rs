@@ -29,20 +29,36 @@ impl Attempt {
     /// Asks all nodes once, in up to three rounds. Asks once more if too few nodes could answer
     /// because their records had just changed, which a look at them mends.
     pub(crate) async fn run(&self, cluster: &Arc<Cluster>) -> Result<Lease, Refused> {
-        let refused = match self.once(cluster).await {
+        self.run_as(cluster, None).await
+    }
+
+    /// The same, as a holder that the nodes may still know as the owner: of a lease whose user is
+    /// done with it, and for which no release was sent.
+    pub(crate) async fn run_as(
+        &self,
+        cluster: &Arc<Cluster>,
+        heir_of: Option<Holder>,
+    ) -> Result<Lease, Refused> {
+        let refused = match self.once(cluster, heir_of).await {
             Err(refused) if refused.is_worth_a_look() => refused,
             other => return other,
         };
         cluster.examine_all(cluster.limit.for_ttl(self.ttl)).await;
-        match self.once(cluster).await {
+        match self.once(cluster, None).await {
             // The first ballot tells more: the second may only say that nodes are being examined.
             Err(again) if again.is_worth_a_look() => Err(refused),
             other => other,
         }
     }
 
-    async fn once(&self, cluster: &Arc<Cluster>) -> Result<Lease, Refused> {
-        let holder = Holder::new(&self.label, crate::chance::nonce())
+    async fn once(
+        &self,
+        cluster: &Arc<Cluster>,
+        heir_of: Option<Holder>,
+    ) -> Result<Lease, Refused> {
+        let fresh = || Holder::new(&self.label, crate::chance::nonce());
+        let holder = heir_of
+            .map_or_else(fresh, Ok)
             .expect("the label was checked with the options");
         let spec = AcquireSpec {
             lock: self.lock.clone(),

@@ -6,6 +6,15 @@ local is_new = not ARGV[4] and redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]
 if is_new and redis.pcall('ZADD', KEYS[2], 'XX', 'GT', 'CH', ARGV[3], KEYS[1]) == 1 then
   return 1
 end
+-- A further round, or a lease that is handed over.
+local owner = not is_new and redis.pcall('GET', KEYS[1])
+if
+  owner == ARGV[1]
+  and redis.pcall('ZADD', KEYS[2], 'XX', 'GT', 'CH', ARGV[3], KEYS[1]) == 1
+then
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+  return 1
+end
 
 local record = redis.pcall('GET', 'leasehold:node')
 local is_same = type(record) == 'string' and redis.sha1hex(record) == string.sub(KEYS[2], -40)
@@ -27,7 +36,6 @@ if type(raised or score) == 'table' then
   return raised or score
 end
 
-local owner = redis.pcall('GET', KEYS[1])
 if type(owner) == 'table' then
   return {'FOREIGN', redis.call('TYPE', KEYS[1]).ok, redis.call('PTTL', KEYS[1]), score}
 end
