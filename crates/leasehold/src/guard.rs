@@ -13,7 +13,7 @@ use leasehold_core::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::driver::{Cluster, Op};
+use crate::driver::{Cluster, Due, Op};
 use crate::error::{ExtendError, Loss, NodeReports, ReleaseOutcome, ValidityError};
 use crate::queue::{Legacy, Turn};
 use crate::rota::Slot;
@@ -372,7 +372,7 @@ impl Held {
             KeeperStep::WaitUntil(moment) => moment,
             KeeperStep::Extend | KeeperStep::Lost(_) => now,
         };
-        let slot = self.cluster.rota.add(due, self.clone());
+        let slot = self.cluster.rota.add(due, Due::Lease(self.clone()));
         if let Some(old) = state.slot.replace(slot) {
             self.cluster.rota.remove(old);
         }
@@ -388,7 +388,7 @@ impl Held {
     }
 
     /// The keeper's step.
-    fn look_after(self: Arc<Self>) {
+    pub(crate) fn look_after(self: Arc<Self>) {
         let now = self.cluster.now();
         let step = {
             let mut state = self.state();
@@ -426,21 +426,19 @@ impl Held {
 
     /// Leaves a good lease to the next waiter of this process, if there is one, as it is on the nodes.
     fn leave(&self) -> bool {
-        let (mut state, cluster) = (self.state(), &self.cluster);
-        let now = cluster.now();
+        let (mut state, now) = (self.state(), self.cluster.now());
+        let state = &mut *state;
         let lease = state.keeper.lease();
         let is_good = matches!(state.phase, Phase::Held) && now < lease.deadline;
-        let ttl = lease.ttl;
         let Some(turn) = state.turn.take_if(|turn| is_good && turn.leaves(now)) else {
             return false;
         };
+        let legacy = Legacy::of(self.cluster.clone(), lease);
         // Before the next one asks: nothing of ours may come behind that.
         state.abandon_extensions();
-        self.end(&mut state, Phase::Released);
-        drop(state);
+        self.end(state, Phase::Released);
         debug!(lock = %self.lock, fence = %self.fence, "left to the next waiter");
-        let (lock, holder) = (self.lock.clone(), self.holder.clone());
-        turn.leave(Legacy::new(cluster.clone(), lock, ttl, holder));
+        turn.leave(legacy);
         true
     }
 
@@ -459,44 +457,6 @@ impl Held {
         drop(state);
         (op, limit)
     }
-}
-
-/// The keeper of all leases of a cluster. Can end nothing but a lease.
-pub(crate) async fn keep_all(cluster: Weak<Cluster>, closing: CancellationToken) {
-    let Some(rota) = cluster.upgrade().map(|cluster| cluster.rota.clone()) else {
-        return;
-    };
-    loop {
-        let pause = match cluster.upgrade() {
-            Some(cluster) => look_at_leases(&cluster),
-            None => return,
-        };
-        let Some(pause) = pause else {
-            tokio::task::yield_now().await;
-            continue;
-        };
-        tokio::select! {
-            biased;
-            () = tokio::time::sleep(pause) => {}
-            () = rota.earlier() => {}
-            () = closing.cancelled() => return,
-        }
-    }
-}
-
-/// Looks after whatever is due. How long until the next is, or `None` if there is more now: others
-/// want the thread, too.
-fn look_at_leases(cluster: &Cluster) -> Option<Duration> {
-    /// Half a millisecond of work.
-    const LOOKS_IN_A_ROW: usize = 64;
-    for _ in 0..LOOKS_IN_A_ROW {
-        let now = cluster.now();
-        match cluster.rota.next(now) {
-            Ok(held) => held.look_after(),
-            Err(at) => return Some(at.since(now)),
-        }
-    }
-    None
 }
 
 /// A number to come apart by, from the random part of the holder.

@@ -167,18 +167,20 @@ impl LockRequest {
             return Err(timed_out(0, None));
         };
         let mut backoff = Backoff::new(self.retry);
-        let mut waiter = Waiter::new(cluster, &attempt.lock);
-        let mut heir_of = turn.inherit(&attempt.label);
-        if heir_of.is_none() && self.takes_hints() && cluster.queues.crowds.has(&attempt.lock) {
-            waiter.stand_first(left()).await;
+        // Made for those who have to wait.
+        let mut waiter = None;
+        let fresh = || Waiter::new(cluster, &attempt.lock);
+        let mut heritage = turn.inherit(&attempt.label);
+        if heritage.is_none() && self.takes_hints() && cluster.queues.crowds.has(&attempt.lock) {
+            waiter.get_or_insert_with(fresh).stand_first(left()).await;
         }
         for attempts in 1.. {
             // Registered before asking: a release that comes in between must not be missed.
             let freed = turn.freed();
-            let refused = match attempt.run_as(cluster, heir_of.take()).await {
+            let refused = match attempt.run_as(cluster, heritage.take()).await {
                 Ok(lease) => {
                     drop(freed);
-                    if waiter.met_others() {
+                    if waiter.as_ref().is_some_and(Waiter::met_others) {
                         turn.stood_in_line();
                     }
                     return Ok(self.guard(lease, Some(turn)));
@@ -207,7 +209,7 @@ impl LockRequest {
             };
             if takes_hints {
                 let timers = Timers { backoff: pause, expires_in, left };
-                waiter.stand(timers, owner.as_ref(), freed).await;
+                waiter.get_or_insert_with(fresh).stand(timers, owner.as_ref(), freed).await;
                 continue;
             }
             tokio::select! {

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Holder, LockName, Moment, Ttl};
+use leasehold_core::{Fence, Holder, Lease, LockName, Moment, Ttl};
 use tokio::sync::futures::Notified;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, Semaphore};
 
 use crate::clock::Clock;
 use crate::crowds::{AFTER_A_LINE, Crowds};
@@ -29,7 +29,7 @@ pub(crate) struct Queues {
 
 #[derive(Debug)]
 struct Queue {
-    turn: Arc<Semaphore>,
+    turn: Semaphore,
     freed: Notify,
     legacy: Mutex<Option<Legacy>>,
 }
@@ -38,12 +38,19 @@ struct Queue {
 /// Given back when dropped, unless somebody took it.
 #[derive(Debug)]
 pub(crate) struct Legacy {
-    pub(crate) cluster: Arc<Cluster>,
-    pub(crate) lock: LockName,
-    pub(crate) ttl: Ttl,
-    pub(crate) holder: Option<Holder>,
+    cluster: Arc<Cluster>,
+    lock: LockName,
+    ttl: Ttl,
+    heritage: Option<Heritage>,
     /// How often in a row it was left, and since when.
     chain: Chain,
+}
+
+/// By whom, and with which fence, the nodes know a lease that was left.
+#[derive(Debug)]
+pub(crate) struct Heritage {
+    pub(crate) holder: Holder,
+    pub(crate) fence: Fence,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -53,16 +60,17 @@ struct Chain {
 }
 
 impl Legacy {
-    /// What `holder` has on the nodes, to be given back after `ttl` at the latest.
-    pub(crate) fn new(cluster: Arc<Cluster>, lock: LockName, ttl: Ttl, holder: Holder) -> Self {
+    pub(crate) fn of(cluster: Arc<Cluster>, lease: &Lease) -> Self {
         let chain = Chain { since: cluster.now(), times: 0 };
-        Self { cluster, lock, ttl, holder: Some(holder), chain }
+        let (holder, fence) = (lease.holder.clone(), lease.token);
+        let heritage = Some(Heritage { holder, fence });
+        Self { cluster, lock: lease.lock.clone(), ttl: lease.ttl, heritage, chain }
     }
 }
 
 impl Drop for Legacy {
     fn drop(&mut self) {
-        if let Some(holder) = &self.holder {
+        if let Some(Heritage { holder, .. }) = &self.heritage {
             self.cluster.give_back(&self.lock, holder, self.ttl);
         }
     }
@@ -85,8 +93,6 @@ pub(crate) struct Place {
 /// The turn of one waiter: kept while it asks, and while it holds.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    // In this order: the permit goes first, then the place.
-    _permit: OwnedSemaphorePermit,
     place: Place,
     stood_in_line: bool,
     /// The lease was left to us.
@@ -103,11 +109,8 @@ impl Queues {
     }
 
     pub(crate) fn join(&self, lock: &LockName) -> Place {
-        let fresh = || Queue {
-            turn: Arc::new(Semaphore::new(1)),
-            freed: Notify::new(),
-            legacy: Mutex::default(),
-        };
+        let fresh =
+            || Queue { turn: Semaphore::new(1), freed: Notify::new(), legacy: Mutex::default() };
         let queue = self.map().entry(lock.clone()).or_insert_with(|| Arc::new(fresh())).clone();
         Place { queues: self.clone(), lock: lock.clone(), queue }
     }
@@ -128,9 +131,10 @@ impl Queues {
 impl Place {
     /// Waits for the turn, behind everybody who asked before.
     pub(crate) async fn turn(self) -> Turn {
-        let permit = self.queue.turn.clone().acquire_owned().await;
-        let permit = permit.expect("the semaphore is never closed");
-        Turn { _permit: permit, place: self, stood_in_line: false, chain: None }
+        let permit = self.queue.turn.acquire().await.expect("the semaphore is never closed");
+        // Given back with the turn.
+        permit.forget();
+        Turn { place: self, stood_in_line: false, chain: None }
     }
 }
 
@@ -144,9 +148,8 @@ impl Turn {
     pub(crate) fn leaves(&self, now: Moment) -> bool {
         // Ours and the map's.
         let has_heirs = Arc::strong_count(&self.place.queue) > 2;
-        let is_short = |chain: Chain| {
-            chain.times < LEFT_IN_A_ROW && now.since(chain.since) < LEFT_FOR
-        };
+        let is_short =
+            |chain: Chain| chain.times < LEFT_IN_A_ROW && now.since(chain.since) < LEFT_FOR;
         has_heirs && self.chain.is_none_or(is_short)
     }
 
@@ -158,13 +161,12 @@ impl Turn {
         *self.place.queue.legacy() = Some(legacy);
     }
 
-    /// The holder by which the nodes know a lease that was left to us, if it goes by `label`. What
-    /// goes by another is given back.
-    pub(crate) fn inherit(&mut self, label: &str) -> Option<Holder> {
+    /// What was left to us, if it goes by `label`. What goes by another is given back.
+    pub(crate) fn inherit(&mut self, label: &str) -> Option<Heritage> {
         let mut legacy = self.place.queue.legacy().take()?;
-        let holder = legacy.holder.take_if(|holder| holder.label() == label)?;
+        let heritage = legacy.heritage.take_if(|left| left.holder.label() == label)?;
         self.chain = Some(legacy.chain);
-        Some(holder)
+        Some(heritage)
     }
 
     /// The lock was waited for in line: whoever of this process is next stands there as well.
@@ -179,6 +181,8 @@ impl Drop for Turn {
         if self.stood_in_line {
             self.place.queues.crowds.note(&self.place.lock, AFTER_A_LINE);
         }
+        // Then goes the place.
+        self.place.queue.turn.add_permits(1);
     }
 }
 

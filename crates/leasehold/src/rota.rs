@@ -1,4 +1,5 @@
-//! Who is to be looked after when: one task for all leases of a cluster, however many there are.
+//! What is due when: one timer for all leases and questions of a cluster, however many there are. A
+//! timer for each would wake the background thread for each.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

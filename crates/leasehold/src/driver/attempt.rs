@@ -8,6 +8,7 @@ use leasehold_core::rounds::{AcquireRound, AcquireSpec, AcquireStep, Ballot, Ref
 use leasehold_core::{Fence, Holder, Lease, LockName, Request, Ttl};
 
 use super::{Cluster, Op};
+use crate::queue::Heritage;
 
 /// What to try for.
 #[derive(Debug, Clone)]
@@ -37,9 +38,9 @@ impl Attempt {
     pub(crate) async fn run_as(
         &self,
         cluster: &Arc<Cluster>,
-        heir_of: Option<Holder>,
+        heritage: Option<Heritage>,
     ) -> Result<Lease, Refused> {
-        let refused = match self.once(cluster, heir_of).await {
+        let refused = match self.once(cluster, heritage).await {
             Err(refused) if refused.is_worth_a_look() => refused,
             other => return other,
         };
@@ -54,12 +55,13 @@ impl Attempt {
     async fn once(
         &self,
         cluster: &Arc<Cluster>,
-        heir_of: Option<Holder>,
+        heritage: Option<Heritage>,
     ) -> Result<Lease, Refused> {
-        let fresh = || Holder::new(&self.label, crate::chance::nonce());
-        let holder = heir_of
-            .map_or_else(fresh, Ok)
-            .expect("the label was checked with the options");
+        let Heritage { holder, fence } = heritage.unwrap_or_else(|| Heritage {
+            holder: Holder::new(&self.label, crate::chance::nonce())
+                .expect("the label was checked with the options"),
+            fence: Fence::ZERO,
+        });
         let spec = AcquireSpec {
             lock: self.lock.clone(),
             holder: holder.clone(),
@@ -67,7 +69,7 @@ impl Attempt {
             drift: cluster.drift,
             min_validity: self.min_validity,
         };
-        let proposal = cluster.propose(&self.lock, Fence::ZERO);
+        let proposal = cluster.propose(&self.lock, fence);
         let round = AcquireRound::new(spec, cluster.quorum, proposal, cluster.now());
         let op = Op::new(cluster, round);
         let unfinished = Unfinished { cluster, attempt: self, holder, op: &op, is_over: false };

@@ -7,7 +7,7 @@ mod member;
 mod op;
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::rounds::ExtendRound;
@@ -22,12 +22,12 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use attempt::{Attempt, Refused};
 pub(crate) use caretaker::CaretakerSettings;
 pub(crate) use member::Member;
-use op::Single;
 pub(crate) use op::{Decides, Gather, Op};
+use op::{Patient, Single};
 
 use crate::clock::Clock;
 use crate::crowds::AFTER_A_KNOCK;
-use crate::guard::{Held, keep_all};
+use crate::guard::Held;
 use crate::node::{Ask, Node, NodeId, ReplySink, ReplyTo};
 use crate::queue::Queues;
 use crate::rota::Rota;
@@ -58,6 +58,12 @@ pub(crate) struct ClusterSettings {
     pub(crate) caretaker: CaretakerSettings,
 }
 
+/// What a moment can be the right one for.
+pub(crate) enum Due {
+    Lease(Arc<Held>),
+    Op(Weak<dyn Patient>),
+}
+
 /// The nodes of one member list, and what is known of them.
 pub(crate) struct Cluster {
     pub(crate) members: Vec<Arc<Member>>,
@@ -68,8 +74,8 @@ pub(crate) struct Cluster {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) background: Handle,
     pub(crate) queues: Queues,
-    /// When each lease is to be looked after.
-    pub(crate) rota: Arc<Rota<Arc<Held>>>,
+    /// When a lease is to be looked after, and when the time of a question is up.
+    pub(crate) rota: Arc<Rota<Due>>,
     progress: watch::Sender<u64>,
     /// A node of our list that belongs to another cluster.
     foreign: Mutex<Option<NodeId>>,
@@ -112,7 +118,7 @@ impl Cluster {
             member.node.on_knock(Box::new(move |lock| crowds.note(lock, AFTER_A_KNOCK)));
             caretaker::spawn(&cluster, member.clone(), settings.caretaker, cluster.closing.clone());
         }
-        cluster.background.spawn(keep_all(Arc::downgrade(&cluster), cluster.closing.clone()));
+        cluster.background.spawn(watch_rota(Arc::downgrade(&cluster), cluster.closing.clone()));
         caretaker::watch_for_suspend(&cluster, cluster.closing.clone());
         cluster
     }
@@ -252,6 +258,25 @@ impl Cluster {
         proposals.saw(lock, fence, self.outlook(), self.now(), self.clock.wall());
     }
 
+    /// How long until the next is due, or `None` if there is more now: others want the thread, too.
+    fn see_to_what_is_due(&self) -> Option<Duration> {
+        /// Half a millisecond of work.
+        const IN_A_ROW: usize = 64;
+        for _ in 0..IN_A_ROW {
+            let now = self.now();
+            match self.rota.next(now) {
+                Ok(Due::Lease(held)) => held.look_after(),
+                Ok(Due::Op(op)) => {
+                    if let Some(op) = op.upgrade() {
+                        op.time_up();
+                    }
+                }
+                Err(at) => return Some(at.since(now)),
+            }
+        }
+        None
+    }
+
     /// The longest Ttl of the cluster, as far as it is known.
     pub(crate) fn max_ttl(&self) -> Option<Duration> {
         self.members.iter().find_map(|member| member.max_ttl()).or(self.policy.max_ttl)
@@ -291,6 +316,29 @@ impl Cluster {
                 _ = progress.changed() => {}
                 () = &mut sleep => return,
             }
+        }
+    }
+}
+
+/// Sees to what is due, of all leases and questions of a cluster.
+async fn watch_rota(cluster: Weak<Cluster>, closing: CancellationToken) {
+    let Some(rota) = cluster.upgrade().map(|cluster| cluster.rota.clone()) else {
+        return;
+    };
+    loop {
+        let pause = match cluster.upgrade() {
+            Some(cluster) => cluster.see_to_what_is_due(),
+            None => return,
+        };
+        let Some(pause) = pause else {
+            tokio::task::yield_now().await;
+            continue;
+        };
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep(pause) => {}
+            () = rota.earlier() => {}
+            () = closing.cancelled() => return,
         }
     }
 }

@@ -9,9 +9,10 @@ use std::time::Duration;
 use leasehold_core::rounds::{AcquireRound, ExtendRound, ExtendStep, ReleaseRound, ReleaseStep};
 use leasehold_core::{Answer, ClockSample, Moment, NodeError, Reply};
 
-use super::Cluster;
+use super::{Cluster, Due};
 use crate::clock::Clock;
 use crate::node::ReplySink;
+use crate::rota::{Rota, Slot};
 
 /// What the core's rounds have in common.
 pub(crate) trait Decides: Send + 'static {
@@ -161,11 +162,12 @@ struct OpState<R> {
     round: R,
     waker: Option<Waker>,
     abandoned: bool,
+    is_time_up: bool,
 }
 
 impl<R: Decides> Op<R> {
     pub(crate) fn new(cluster: &Arc<Cluster>, round: R) -> Arc<Self> {
-        let state = OpState { round, waker: None, abandoned: false };
+        let state = OpState { round, waker: None, abandoned: false, is_time_up: false };
         Arc::new(Self {
             clock: cluster.clock.clone(),
             cluster: Arc::downgrade(cluster),
@@ -188,24 +190,18 @@ impl<R: Decides> Op<R> {
     }
 
     /// Waits until the round is decided, at most for `limit`.
-    pub(crate) async fn decided(&self, limit: Duration) {
+    pub(crate) async fn decided(self: &Arc<Self>, limit: Duration) {
         let Some(cluster) = self.cluster.upgrade() else {
             return;
         };
-        let sleep = {
-            // The timer belongs to the background runtime: the caller may have none.
-            let _context = cluster.background.enter();
-            tokio::time::sleep(limit)
-        };
-        drop(cluster);
-        let mut sleep = std::pin::pin!(sleep);
+        let patient: Weak<Self> = Arc::downgrade(self);
+        // A further round has its own time.
+        self.state().is_time_up = false;
+        let due = self.clock.now().plus(limit);
+        let _alarm = Alarm { rota: &cluster.rota, slot: cluster.rota.add(due, Due::Op(patient)) };
         poll_fn(|context| {
             let mut state = self.state();
-            if state.round.is_decided() {
-                return Poll::Ready(());
-            }
-            if sleep.as_mut().poll(context).is_ready() {
-                state.round.time_up(self.clock.now());
+            if state.round.is_decided() || state.is_time_up {
                 return Poll::Ready(());
             }
             match &mut state.waker {
@@ -215,6 +211,37 @@ impl<R: Decides> Op<R> {
             Poll::Pending
         })
         .await;
+    }
+}
+
+/// Takes what is no longer due off the rota.
+struct Alarm<'a> {
+    rota: &'a Rota<Due>,
+    slot: Slot,
+}
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        self.rota.remove(self.slot);
+    }
+}
+
+/// A question whose time may be up.
+pub(crate) trait Patient: Send + Sync {
+    /// Whoever has not answered is counted as a "no".
+    fn time_up(&self);
+}
+
+impl<R: Decides> Patient for Op<R> {
+    fn time_up(&self) {
+        let mut state = self.state();
+        state.round.time_up(self.clock.now());
+        state.is_time_up = true;
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 }
 

@@ -102,14 +102,16 @@ impl Queue {
     /// Takes a request in, or refuses it at once.
     pub(super) fn ask(&self, ask: Ask) {
         let mut state = self.lock();
-        let is_quiet = state.pending.is_empty() && state.outgoing.is_empty();
+        let is_first = state.outgoing.is_empty();
+        let is_quiet = is_first && state.pending.is_empty();
         let refused = state.take_in(ask, Instant::now());
         // All that was sent before is answered, so nobody is writing: done here it saves waking
         // the task. Otherwise the task writes what has gathered, all at once.
         let is_written = is_quiet && refused.is_none() && state.write_directly();
         drop(state);
         match refused {
-            None if is_written => {}
+            // Whoever came first has woken the task, which takes all there is.
+            None if is_written || !is_first => {}
             None => self.wake.notify_one(),
             Some((reply_to, error)) => reply_to.answer(Err(error)),
         }

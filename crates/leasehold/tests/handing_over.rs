@@ -1,0 +1,171 @@
+//! A lease that is left to the next waiter of the same process, seen from the nodes: memory nodes
+//! that write down what they are asked.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use leasehold::clock::SystemClock;
+use leasehold::node::{Ask, Node, NodeId};
+use leasehold::nodes::memory::MemoryNode;
+use leasehold::{AcquireError, Guard, Holder, Locks, ReleaseOutcome};
+use leasehold_core::Request;
+use tokio::sync::watch;
+
+/// A memory node that writes down who acquired and who released.
+struct Scribe {
+    inner: MemoryNode,
+    notes: Mutex<Notes>,
+}
+
+#[derive(Default)]
+struct Notes {
+    acquires: Vec<Holder>,
+    releases: Vec<Holder>,
+}
+
+impl Node for Scribe {
+    fn id(&self) -> &NodeId {
+        self.inner.id()
+    }
+
+    fn ask(&self, ask: Ask) {
+        match &*ask.request {
+            Request::Acquire { holder, .. } => {
+                self.notes.lock().unwrap().acquires.push(holder.clone());
+            }
+            Request::Release { holder, .. } => {
+                self.notes.lock().unwrap().releases.push(holder.clone());
+            }
+            _ => {}
+        }
+        self.inner.ask(ask);
+    }
+
+    fn generation(&self) -> watch::Receiver<u64> {
+        self.inner.generation()
+    }
+}
+
+async fn open() -> (Vec<Arc<Scribe>>, Locks) {
+    let scribe = |name| {
+        let inner = MemoryNode::new(NodeId::new(name), Arc::new(SystemClock));
+        Arc::new(Scribe { inner, notes: Mutex::default() })
+    };
+    let scribes: Vec<_> = ["a", "b", "c"].map(scribe).into();
+    let nodes = scribes.iter().map(|scribe| scribe.clone() as Arc<dyn Node>).collect();
+    let locks = Locks::builder().nodes(nodes).trust_new_nodes().open().await.unwrap();
+    (scribes, locks)
+}
+
+type Waiting = Pin<Box<dyn Future<Output = Result<Guard, AcquireError>> + Send>>;
+
+/// A waiter that has its place in the queue.
+fn queue_up(locks: &Locks) -> Waiting {
+    queue_up_as(locks, "me")
+}
+
+fn queue_up_as(locks: &Locks, label: &str) -> Waiting {
+    let mut waiting: Waiting = Box::pin(locks.lock("l").holder(label).acquire());
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    waiting
+}
+
+async fn first(locks: &Locks) -> Guard {
+    locks.lock("l").holder("me").acquire().await.unwrap()
+}
+
+#[tokio::test]
+async fn the_next_waiter_gets_a_higher_fence_and_nothing_is_released_in_between() {
+    let (scribes, locks) = open().await;
+    let held = first(&locks).await;
+    let (fence, holder) = (held.fence(), held.holder().clone());
+    let waiting = queue_up(&locks);
+    assert_eq!(held.release().await, ReleaseOutcome::Released);
+    let heir = waiting.await.unwrap();
+    assert!(heir.fence() > fence);
+    assert_eq!(*heir.holder(), holder);
+    for scribe in &scribes {
+        let notes = scribe.notes.lock().unwrap();
+        assert_eq!(notes.acquires, [holder.clone(), holder.clone()]);
+        assert_eq!(notes.releases, [], "on {}", scribe.id());
+    }
+    // It is a lease like any other: it ends with a release, and then the lock is free.
+    assert_eq!(heir.release().await, ReleaseOutcome::Released);
+    let last = locks.lock("l").try_acquire().await.unwrap().expect("it is free");
+    assert_ne!(*last.holder(), holder, "a released holder is never used again");
+}
+
+#[tokio::test]
+async fn dropping_the_guard_leaves_the_lease_as_well() {
+    let (scribes, locks) = open().await;
+    let held = first(&locks).await;
+    let waiting = queue_up(&locks);
+    drop(held);
+    let _heir = waiting.await.unwrap();
+    assert!(scribes.iter().all(|scribe| scribe.notes.lock().unwrap().releases.is_empty()));
+}
+
+#[tokio::test]
+async fn what_is_left_to_somebody_who_went_away_is_given_back() {
+    let (scribes, locks) = open().await;
+    let held = first(&locks).await;
+    let holder = held.holder().clone();
+    let waiting = queue_up(&locks);
+    assert_eq!(held.release().await, ReleaseOutcome::Released);
+    drop(waiting);
+    // Sent by the drop itself, so it is there.
+    for scribe in &scribes {
+        assert_eq!(scribe.notes.lock().unwrap().releases, [holder.clone()]);
+    }
+    assert!(locks.lock("l").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_waiter_by_another_name_does_not_hold_under_ours() {
+    let (scribes, locks) = open().await;
+    let held = first(&locks).await;
+    let holder = held.holder().clone();
+    let waiting = queue_up_as(&locks, "you");
+    assert_eq!(held.release().await, ReleaseOutcome::Released);
+    let next = waiting.await.unwrap();
+    assert_eq!(next.holder().label(), "you");
+    for scribe in &scribes {
+        assert_eq!(scribe.notes.lock().unwrap().releases, [holder.clone()]);
+    }
+}
+
+#[tokio::test]
+async fn a_lost_lease_is_left_to_nobody() {
+    let (_scribes, locks) = open().await;
+    let held = locks.lock("l").holder("me").ttl(Duration::from_millis(100)).manual();
+    let held = held.acquire().await.unwrap();
+    let holder = held.holder().clone();
+    let waiting = queue_up(&locks);
+    held.lost().await;
+    assert_ne!(held.release().await, ReleaseOutcome::Released);
+    assert_ne!(*waiting.await.unwrap().holder(), holder);
+}
+
+#[tokio::test]
+async fn a_long_queue_gives_the_lock_back_now_and_then() {
+    let (scribes, locks) = open().await;
+    let mut held = first(&locks).await;
+    let waiting: Vec<_> = (0..100).map(|_| queue_up(&locks)).collect();
+    let mut fences = vec![held.fence()];
+    for next in waiting {
+        drop(held);
+        held = next.await.unwrap();
+        fences.push(held.fence());
+    }
+    assert!(fences.is_sorted_by(|a, b| a < b), "{fences:?}");
+    // Sixteen at a time, so that other processes get their turn.
+    let notes = scribes[0].notes.lock().unwrap();
+    assert!((5..=101).contains(&notes.releases.len()), "{}", notes.releases.len());
+    let mut longest = 0;
+    for holders in notes.acquires.chunk_by(|a, b| a == b) {
+        longest = longest.max(holders.len());
+    }
+    assert!((2..=17).contains(&longest), "{longest} in a row");
+}
