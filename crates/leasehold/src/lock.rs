@@ -209,6 +209,7 @@ impl LockRequest {
                 waiter.stand(timers, owner.as_ref(), freed).await;
                 continue;
             }
+            waiter.step_aside();
             tokio::select! {
                 biased;
                 () = cluster.sleep(pause.min(left)) => {}

@@ -40,55 +40,63 @@ const fn large(case: Case) -> Case {
 /// All of them.
 pub fn all() -> Vec<Case> {
     let one = |setup| Setup { promise: Promise::OneIsServed, ..setup };
+    let in_turn = |setup| Setup { promise: Promise::InTurn, ..setup };
     vec![
-        serves("line", "hints alone serve both", hints(2, 2), 0),
-        serves("line-k3", "hints alone serve three", hints(1, 3), 0),
-        large(serves("line-n3", "hints alone serve both, three nodes", hints(3, 2), 0)),
-        serves("line-lost", "a lost hint, with timers", timers(1, 2, 1, 0), 0),
-        serves("line-dead", "a dead process, with timers", timers(1, 2, 0, 1), 0),
-        large(serves("line-lost-n3", "a lost hint, three nodes", timers(3, 2, 1, 0), 0)),
-        large(serves("line-dead-n3", "a dead process, three nodes", timers(3, 2, 0, 1), 0)),
+        serves("line", "hints alone serve both", hints(2, 2), 10_302),
+        serves("line-k3", "hints alone serve three", hints(1, 3), 81_327),
+        serves("line-in-turn", "hints alone serve three in turn", in_turn(hints(1, 3)), 81_327),
+        large(serves("line-n3", "hints alone serve both, three nodes", hints(3, 2), 292_654)),
+        serves("line-lost", "a lost hint, with timers", timers(1, 2, 1, 0), 3_240),
+        serves("line-dead", "a dead process, with timers", timers(1, 2, 0, 1), 2_206),
+        large(serves("line-lost-n3", "a lost hint, three nodes", timers(3, 2, 1, 0), 823_294)),
+        large(serves("line-dead-n3", "a dead process, three nodes", timers(3, 2, 0, 1), 451_174)),
         large(serves(
             "line-lost-dead",
             "three, of which one dies, and a lost hint",
             one(timers(1, 3, 1, 1)),
-            0,
+            1_474_311,
         )),
         starves(
             "line-drops-ticket",
             "a refused waiter goes to the end of the line",
-            hints(2, 2),
+            in_turn(hints(1, 2)),
             Rule::KeepsTicket,
-            0,
+            3_086,
         ),
         starves(
             "line-keeps-grants",
             "a refused waiter keeps what it was granted",
             one(hints(2, 2)),
             Rule::GivesBack,
-            0,
+            8_728,
         ),
         starves(
             "line-no-ttl",
             "the entry of a dead waiter stays",
             one(Setup { deaths: 1, ..hints(1, 3) }),
             Rule::EntriesExpire,
-            0,
+            125_265,
         ),
         starves(
             "line-no-look",
             "a watch does not tell that the lock is free already",
             one(hints(1, 2)),
             Rule::WatchLooks,
-            0,
+            1_486,
         ),
         starves(
             "line-silent-leave",
             "whoever leaves the line tells nobody",
             one(hints(1, 3)),
             Rule::LeavingTells,
-            0,
+            62_931,
         ),
-        starves("line-no-knock", "a holder does not hear of waiters", hints(1, 2), Rule::Knocks, 0),
+        starves(
+            "line-no-knock",
+            "a holder does not hear of waiters",
+            hints(1, 2),
+            Rule::Knocks,
+            380,
+        ),
     ]
 }

@@ -26,11 +26,15 @@ pub(super) fn explore(setup: &Setup, progress: impl Fn(usize)) -> (usize, Verdic
             let waits = state.processes.iter().any(Process::is_waiting);
             waits && !state.processes.iter().any(holds)
         }),
+        Promise::InTurn => {
+            let overtakes = graph.states.iter().position(|state| state.overtook);
+            overtakes.map(|at| (at, "one was overtaken"))
+        }
     };
     let verdict = match waits_for_ever {
         Some((at, how)) => {
             let mut trace = graph.way_to(at);
-            trace.push(format!("and so for ever: {how}"));
+            trace.push(format!("and then: {how}"));
             Verdict::Starves { trace }
         }
         None => Verdict::Served,

@@ -42,6 +42,8 @@ pub enum Promise {
     EachIsServed,
     /// Somebody who wants the lock gets it.
     OneIsServed,
+    /// Nobody in line is served before another who came earlier.
+    InTurn,
 }
 
 /// A rule that waiters or nodes follow.
@@ -135,6 +137,11 @@ impl Setup {
         if self.deaths > 0 {
             bounds += &format!(" dead {}", self.deaths);
         }
-        bounds + if self.promise == Promise::EachIsServed { ", each" } else { ", one" }
+        let promise = match self.promise {
+            Promise::EachIsServed => "each is served",
+            Promise::OneIsServed => "one is served",
+            Promise::InTurn => "in turn",
+        };
+        format!("{bounds}: {promise}")
     }
 }

@@ -36,7 +36,7 @@ pub fn listed(case: &Case) -> String {
 
 fn result(outcome: &Outcome) -> String {
     let found = match &outcome.verdict {
-        Verdict::Served => "nobody waits for ever".to_owned(),
+        Verdict::Served => "holds, exhaustive".to_owned(),
         Verdict::Starves { .. } => "found".to_owned(),
     };
     match outcome.case.states {

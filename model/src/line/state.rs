@@ -65,6 +65,10 @@ pub(super) struct State {
     pub(super) freed: Vec<Bits>,
     /// In their order, on the node that keeps it.
     pub(super) line: Vec<u8>,
+    /// Those who wait, in the order in which they first entered the line.
+    pub(super) came: Vec<u8>,
+    /// One was served from the line before another who had come earlier.
+    pub(super) overtook: bool,
     /// Processes that are about to leave the line.
     pub(super) leaving: Bits,
     /// Processes to which the word is on its way that they are first.
@@ -86,6 +90,8 @@ impl State {
             watchers: vec![0; nodes],
             freed: vec![0; nodes],
             line: Vec::new(),
+            came: Vec::new(),
+            overtook: false,
             leaving: 0,
             turns: 0,
             knocks: 0,

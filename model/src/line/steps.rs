@@ -278,6 +278,8 @@ fn acquired(state: &mut State, p: u8, in_line: bool) {
     process.phase = Phase::Holds;
     process.is_first = false;
     if in_line {
+        state.overtook |= state.came.first() != Some(&p);
+        state.came.retain(|other| *other != p);
         state.leaving |= bit(p);
         // It stands in line again before it asks again.
         process.memo = true;
@@ -311,6 +313,9 @@ fn refused(setup: &Setup, state: &mut State, p: u8, (granted, met): (Bits, Bits)
 
 fn enter(setup: &Setup, state: &mut State, p: u8, was_refused: bool) {
     state.line.push(p);
+    if !state.came.contains(&p) {
+        state.came.push(p);
+    }
     let process = &mut state.processes[p as usize];
     process.phase = Phase::Waits { was_refused };
     // Alone there, it knows that nobody else waits.
@@ -352,5 +357,6 @@ fn die(state: &mut State, p: u8) {
     state.turns &= !bit(p);
     state.knocks &= !bit(p);
     state.leaving &= !bit(p);
+    state.came.retain(|other| *other != p);
     state.deaths -= 1;
 }

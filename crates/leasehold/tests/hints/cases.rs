@@ -56,7 +56,10 @@ fn give_back(node: &dyn Node, name: &str, label: &str) {
 
 fn watch(node: &dyn Node, name: &str) -> (Watch, Receiver<Watched>) {
     let (tell, told) = channel();
-    let watch = node.watch(&lock(name), Box::new(move |word| drop(tell.send(word))));
+    let tell = Box::new(move |word| {
+        let _ = tell.send(word);
+    });
+    let watch = node.watch(&lock(name), tell);
     (watch.expect("it gives hints"), told)
 }
 
@@ -66,7 +69,9 @@ fn stand(
     ticket: Option<Ticket>,
 ) -> (Box<dyn Place>, Receiver<InLine>) {
     let (tell, told) = channel();
-    let tell = Box::new(move |word| drop(tell.send(word)));
+    let tell = Box::new(move |word| {
+        let _ = tell.send(word);
+    });
     let place = node.stand_in_line(&lock(name), ticket, tell);
     (place.expect("it keeps lines"), told)
 }
