@@ -8,6 +8,7 @@ pub mod cases;
 mod fault;
 pub mod happening;
 pub mod holders;
+pub mod line;
 pub mod memo;
 pub mod mutation;
 pub mod nodes;

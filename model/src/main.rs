@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use leasehold_model::case::{Case, Effort, Expected, Outcome, Verdict};
-use leasehold_model::{cases, report};
+use leasehold_model::{cases, line, report};
 
 /// Explore Leasehold's protocol to the last state, within bounds
 #[derive(Debug, Parser)]
@@ -46,25 +46,33 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    let lines: Vec<_> = line::all().into_iter().filter(|case| chooses(&args, case)).collect();
     if args.list {
         chosen.iter().for_each(|case| println!("{}", report::listed(case)));
+        lines.iter().for_each(|case| println!("{}", line::report::listed(case)));
         return ExitCode::SUCCESS;
     }
     let start = Instant::now();
     let outcomes: Vec<Outcome> = chosen.iter().map(|case| run(&args, case)).collect();
+    let waits: Vec<line::Outcome> = lines.iter().map(|case| run_line(&args, case)).collect();
     if args.markdown {
-        print!("{}", report::markdown(&outcomes));
+        print!("{}\n{}", report::markdown(&outcomes), line::report::markdown(&waits));
     }
-    let failed = outcomes.iter().filter(|outcome| !outcome.is_as_expected()).count();
-    println!("{}", summary(&outcomes, failed, start.elapsed()));
+    let failed = outcomes.iter().filter(|outcome| !outcome.is_as_expected()).count()
+        + waits.iter().filter(|outcome| !outcome.is_as_expected()).count();
+    println!("{}", summary(&outcomes, &waits, failed, start.elapsed()));
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn choose(args: &Args) -> Result<Vec<Case>, String> {
     let all = cases::all();
-    if let Some(unknown) =
-        args.cases.iter().find(|name| all.iter().all(|case| case.name != name.as_str()))
-    {
+    let is_known = |name: &&String| {
+        all.iter()
+            .map(|case| case.name)
+            .chain(line::all().iter().map(|case| case.name))
+            .any(|known| known == name.as_str())
+    };
+    if let Some(unknown) = args.cases.iter().find(|name| !is_known(name)) {
         return Err(unknown.clone());
     }
     let is_chosen = |case: &Case| match args.cases.as_slice() {
@@ -72,6 +80,36 @@ fn choose(args: &Args) -> Result<Vec<Case>, String> {
         names => names.iter().any(|name| name == case.name),
     };
     Ok(all.into_iter().filter(is_chosen).collect())
+}
+
+fn chooses(args: &Args, case: &line::Case) -> bool {
+    match args.cases.as_slice() {
+        [] => args.all || args.list || !case.large,
+        names => names.iter().any(|name| name == case.name),
+    }
+}
+
+fn run_line(args: &Args, case: &line::Case) -> line::Outcome {
+    let shows = std::io::stderr().is_terminal();
+    let outcome = case.run(|states| {
+        if shows {
+            eprint!("\r\x1b[K{}: {} states", case.name, report::grouped(states));
+            let _ = std::io::stderr().flush();
+        }
+    });
+    if shows {
+        eprint!("\r\x1b[K");
+    }
+    println!("{}", line::report::line(&outcome));
+    if let line::Verdict::Starves { trace } = &outcome.verdict
+        && (args.trace || !outcome.is_as_expected())
+    {
+        println!("       {}", case.what);
+        for (number, step) in trace.iter().enumerate() {
+            println!("       {:>2}. {step}", number + 1);
+        }
+    }
+    outcome
 }
 
 fn run(args: &Args, case: &Case) -> Outcome {
@@ -100,15 +138,18 @@ fn run(args: &Args, case: &Case) -> Outcome {
     outcome
 }
 
-fn summary(outcomes: &[Outcome], failed: usize, took: Duration) -> String {
-    let states: usize = outcomes.iter().map(|outcome| outcome.states).sum();
+fn summary(outcomes: &[Outcome], waits: &[line::Outcome], failed: usize, took: Duration) -> String {
+    let states = outcomes.iter().map(|outcome| outcome.states).sum::<usize>()
+        + waits.iter().map(|outcome| outcome.states).sum::<usize>();
     let is_sound = |outcome: &&Outcome| matches!(outcome.case.expected, Expected::Holds { .. });
-    let sound = outcomes.iter().filter(is_sound).count();
+    let sound = outcomes.iter().filter(is_sound).count()
+        + waits.iter().filter(|outcome| outcome.case.serves).count();
+    let cases = outcomes.len() + waits.len();
     format!(
         "{} cases in {:.1} s, {} states: {sound} must hold, {} mutations must be found; {failed} not as expected",
-        outcomes.len(),
+        cases,
         took.as_secs_f64(),
         report::grouped(states),
-        outcomes.len() - sound
+        cases - sound
     )
 }

@@ -2,7 +2,7 @@
 //! unnoticed proves less than it did.
 
 use leasehold_model::case::{Case, Effort, Expected};
-use leasehold_model::{cases, report};
+use leasehold_model::{cases, line, report};
 
 fn run_all(wanted: impl Fn(&Case) -> bool) {
     let effort = Effort { threads: 1, limit: None };
@@ -37,4 +37,15 @@ fn every_small_case_says_how_many_states_or_steps_it_has() {
         };
         assert!(counted > 0, "{}", case.name);
     }
+}
+
+#[test]
+fn nobody_in_line_waits_for_ever_unless_a_rule_is_left_out() {
+    let small = line::all().into_iter().filter(|case| !case.large);
+    let outcomes: Vec<_> = small.map(|case| case.run(|_| {})).collect();
+    outcomes.iter().for_each(|outcome| println!("{}", line::report::line(outcome)));
+    let surprises = outcomes.iter().filter(|outcome| !outcome.is_as_expected());
+    let surprises: Vec<_> = surprises.map(line::report::line).collect();
+    assert!(surprises.is_empty(), "not as expected:\n{}", surprises.join("\n"));
+    assert!(outcomes.iter().all(|outcome| outcome.case.states > 0), "a case nobody counted");
 }

@@ -18,6 +18,11 @@ use crate::node::{InLine, Place, Ticket, Watch, Watched};
 /// How often a waiter asks although no hint came, while hints are to be expected: often enough that
 /// a lost one costs a second, and seldom enough that many waiters do not hurt.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Asking in vain twice within this time was a race with others who were woken, too.
+const RACE_WITHIN: Duration = Duration::from_millis(20);
+/// How long the loser of such a race lets the others go first, at most; doubled with each further
+/// one.
+const STEP_BACK: Duration = Duration::from_millis(1);
 /// How long one that has not asked yet waits to hear its place before it asks all the same.
 const WORD_WITHIN: Duration = Duration::from_millis(20);
 
@@ -41,6 +46,8 @@ pub(crate) struct Waiter<'a> {
     watches: Vec<Watch>,
     /// Nodes that kept no line for us, since the last time that all were tried.
     failed: Vec<usize>,
+    /// How often in a row it asked in vain, and when it did so last.
+    in_vain: (u32, Option<Instant>),
 }
 
 /// What was heard, and whoever wants to hear it.
@@ -62,6 +69,8 @@ struct News {
     watch: u32,
     /// What each node's watch came to.
     watched: Vec<Option<Watched>>,
+    /// How many nodes must say that the lock is free.
+    quorum: usize,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -96,6 +105,7 @@ impl<'a> Waiter<'a> {
             place: None,
             watches: Vec::new(),
             failed: Vec::new(),
+            in_vain: (0, None),
         }
     }
 
@@ -124,6 +134,7 @@ impl<'a> Waiter<'a> {
     ) {
         // What was told before the refusal has been made use of.
         self.unwatch();
+        self.note_refusal();
         self.heard.news().met_others = true;
         self.failed.clear();
         self.enter();
@@ -131,6 +142,30 @@ impl<'a> Waiter<'a> {
             place.knock(owner);
         }
         self.rest(timers, freed, true).await;
+    }
+
+    /// Nobody could answer: others may be able to ask. The ticket is kept.
+    pub(crate) fn step_aside(&mut self) {
+        self.unwatch();
+        self.place = None;
+        let mut news = self.heard.news();
+        news.place += 1;
+        news.standing = Standing::Nowhere;
+    }
+
+    fn note_refusal(&mut self) {
+        let (count, last) = self.in_vain;
+        let is_race = last.is_some_and(|last| last.elapsed() < RACE_WITHIN);
+        let count = if is_race { count.saturating_add(1) } else { 0 };
+        self.in_vain = (count, Some(Instant::now()));
+    }
+
+    /// Two that are woken at once and each get a part of the votes would otherwise do so for ever.
+    fn step_back(&self) -> Option<Duration> {
+        let (count, _) = self.in_vain;
+        let doublings = count.checked_sub(1)?.min(5);
+        let jitter = f64::from(chance::jitter()) / f64::from(u32::MAX);
+        Some((STEP_BACK * (1 << doublings)).mul_f64(jitter))
     }
 
     async fn rest(&mut self, timers: Timers, freed: impl Future<Output = ()>, was_refused: bool) {
@@ -141,9 +176,12 @@ impl<'a> Waiter<'a> {
         let mut freed = std::pin::pin!(freed);
         loop {
             let changed = heard.changed.notified();
-            let step = heard.news().next(self.cluster.quorum.needed(), was_refused);
+            let step = heard.news().next(was_refused);
             let (pause, relies) = match step {
-                Move::Ask => return,
+                Move::Ask => match self.step_back() {
+                    Some(pause) => return self.cluster.sleep(pause.min(timers.left)).await,
+                    None => return,
+                },
                 Move::Enter if self.enter() => continue,
                 Move::Watch if self.watch() => continue,
                 Move::Enter if !was_refused => return,
@@ -199,11 +237,14 @@ impl<'a> Waiter<'a> {
         if !self.watches.is_empty() {
             return false;
         }
-        let number = self.heard.news().watch(self.cluster.members.len());
+        let (nodes, quorum) = (self.cluster.members.len(), self.cluster.quorum.needed());
+        let number = self.heard.news().watch(nodes, quorum);
+        let now = self.cluster.now();
         for (index, member) in self.cluster.members.iter().enumerate() {
             let heard = self.heard.clone();
             let told = Box::new(move |word| heard.watched(number, index, word));
-            match member.node.watch(self.lock, told) {
+            // That it is free where nobody may vote is no news.
+            match member.votes(now).then(|| member.node.watch(self.lock, told)).flatten() {
                 Some(watch) => self.watches.push(watch),
                 None => self.heard.watched(number, index, Watched::Over),
             }
@@ -272,8 +313,12 @@ impl Heard {
         if let Some(slot) = news.watched.get_mut(node) {
             *slot = Some(word);
         }
+        // Too few to ask are no reason to wake anybody.
+        let is_news = word == Watched::Over || news.count(Some(Watched::Free)) == news.quorum;
         drop(news);
-        self.changed.notify_waiters();
+        if is_news {
+            self.changed.notify_waiters();
+        }
     }
 }
 
@@ -284,15 +329,19 @@ impl News {
         (self.place, self.ticket)
     }
 
-    fn watch(&mut self, nodes: usize) -> u32 {
+    fn watch(&mut self, nodes: usize, quorum: usize) -> u32 {
         self.watch += 1;
         self.watched = vec![None; nodes];
+        self.quorum = quorum;
         self.watch
     }
 
-    fn next(&self, quorum: usize, was_refused: bool) -> Move {
-        let count = |word| self.watched.iter().filter(|heard| **heard == word).count();
-        let free = count(Some(Watched::Free));
+    fn count(&self, word: Option<Watched>) -> usize {
+        self.watched.iter().filter(|heard| **heard == word).count()
+    }
+
+    fn next(&self, was_refused: bool) -> Move {
+        let (free, silent) = (self.count(Some(Watched::Free)), self.count(None));
         match self.standing {
             Standing::Nowhere => Move::Enter,
             Standing::Entering => Move::Doubt,
@@ -300,8 +349,8 @@ impl News {
             // Nobody was before us, and nobody told us yet that somebody holds it.
             Standing::First if !was_refused && !self.was_behind => Move::Ask,
             Standing::First if self.watched.is_empty() => Move::Watch,
-            Standing::First if free >= quorum => Move::Ask,
-            Standing::First if free + count(None) < quorum => Move::Doubt,
+            Standing::First if free >= self.quorum => Move::Ask,
+            Standing::First if free + silent < self.quorum => Move::Doubt,
             Standing::First => Move::Rely,
         }
     }

@@ -1,0 +1,102 @@
+//! What must hold, and what must be found.
+
+use super::{Case, Promise, Rule, Setup};
+
+const fn hints(nodes: usize, processes: usize) -> Setup {
+    Setup {
+        processes,
+        nodes,
+        timers: false,
+        losses: 0,
+        deaths: 0,
+        promise: Promise::EachIsServed,
+        without: None,
+    }
+}
+
+const fn timers(nodes: usize, processes: usize, losses: u8, deaths: u8) -> Setup {
+    Setup { timers: true, losses, deaths, ..hints(nodes, processes) }
+}
+
+const fn serves(name: &'static str, what: &'static str, setup: Setup, states: usize) -> Case {
+    Case { name, what, setup, serves: true, large: false, states }
+}
+
+const fn starves(
+    name: &'static str,
+    what: &'static str,
+    setup: Setup,
+    without: Rule,
+    states: usize,
+) -> Case {
+    let setup = Setup { without: Some(without), ..setup };
+    Case { name, what, setup, serves: false, large: false, states }
+}
+
+const fn large(case: Case) -> Case {
+    Case { large: true, ..case }
+}
+
+/// All of them.
+pub fn all() -> Vec<Case> {
+    let one = |setup| Setup { promise: Promise::OneIsServed, ..setup };
+    let in_turn = |setup| Setup { promise: Promise::InTurn, ..setup };
+    vec![
+        serves("line", "hints alone serve both", hints(2, 2), 10_302),
+        serves("line-k3", "hints alone serve three", hints(1, 3), 81_327),
+        serves("line-in-turn", "hints alone serve three in turn", in_turn(hints(1, 3)), 81_327),
+        large(serves("line-n3", "hints alone serve both, three nodes", hints(3, 2), 292_654)),
+        serves("line-lost", "a lost hint, with timers", timers(1, 2, 1, 0), 3_240),
+        serves("line-dead", "a dead process, with timers", timers(1, 2, 0, 1), 2_206),
+        large(serves("line-lost-n3", "a lost hint, three nodes", timers(3, 2, 1, 0), 823_294)),
+        large(serves("line-dead-n3", "a dead process, three nodes", timers(3, 2, 0, 1), 451_174)),
+        large(serves(
+            "line-lost-dead",
+            "three, of which one dies, and a lost hint",
+            one(timers(1, 3, 1, 1)),
+            1_474_311,
+        )),
+        starves(
+            "line-drops-ticket",
+            "a refused waiter goes to the end of the line",
+            in_turn(hints(1, 2)),
+            Rule::KeepsTicket,
+            3_086,
+        ),
+        starves(
+            "line-keeps-grants",
+            "a refused waiter keeps what it was granted",
+            one(hints(2, 2)),
+            Rule::GivesBack,
+            8_728,
+        ),
+        starves(
+            "line-no-ttl",
+            "the entry of a dead waiter stays",
+            one(Setup { deaths: 1, ..hints(1, 3) }),
+            Rule::EntriesExpire,
+            125_265,
+        ),
+        starves(
+            "line-no-look",
+            "a watch does not tell that the lock is free already",
+            one(hints(1, 2)),
+            Rule::WatchLooks,
+            1_486,
+        ),
+        starves(
+            "line-silent-leave",
+            "whoever leaves the line tells nobody",
+            one(hints(1, 3)),
+            Rule::LeavingTells,
+            62_931,
+        ),
+        starves(
+            "line-no-knock",
+            "a holder does not hear of waiters",
+            hints(1, 2),
+            Rule::Knocks,
+            380,
+        ),
+    ]
+}
