@@ -1,29 +1,29 @@
 //! One SQLite file as a node, for all processes of one machine.
 //!
-//! Here is the node: a thread that owns the connection and carries requests out in the order of
-//! the calls. `table` has the statements and `judge` the rules for what they refuse, `file` how the
-//! file is found, made and checked, `checkpoint` writes its journal back, `whereabouts` notices that
-//! it went away, `patience` is how other processes are waited for.
+//! Here is the node. `desk` decides whether the caller or the node's thread carries a request out,
+//! `worker` does it, `table` has the statements and `judge` the rules for what they refuse, `file`
+//! how the file is found, made and checked, `checkpoint` writes its journal back, `whereabouts`
+//! notices that it went away, `patience` is how other processes are waited for.
 //!
 //! Owners expire by the machine's boot-time clock, which all its processes share and which no
 //! change of the wall clock moves.
 
 mod checkpoint;
+mod desk;
 mod error;
 mod file;
 mod judge;
 mod patience;
 mod table;
 mod whereabouts;
+mod worker;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use leasehold_core::{Answer, Moment, NodeError, Request};
+use leasehold_core::Moment;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
@@ -33,25 +33,12 @@ pub use error::SqliteError;
 pub use file::default_path;
 
 use checkpoint::Checkpointer;
-use judge::Step;
+use desk::Desk;
 use table::Table;
-use whereabouts::Whereabouts;
+use worker::Worker;
 
 /// The file has no connection that could break and come back.
 const GENERATION: u64 = 1;
-
-/// At some 20 µs each, more than this would wait longer than the usual limit of 50 ms.
-const BACKLOG_MAX: usize = 4096;
-
-/// How long a release waits for other processes whatever its limit: a lock that is not given back
-/// stands until its Ttl.
-const RELEASE_PATIENCE: Duration = Duration::from_millis(250);
-
-/// Stands for a limit that is too long to count with.
-const NO_LIMIT: Duration = Duration::from_secs(24 * 3600);
-
-/// How long a node that was dropped goes on with what it was asked before.
-const FINISH_WITHIN: Duration = Duration::from_secs(2);
 
 /// A lock file, shared by all processes of one machine.
 ///
@@ -59,23 +46,8 @@ const FINISH_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct SqliteNode {
     id: NodeId,
-    jobs: Sender<Job>,
-    shared: Arc<Shared>,
+    desk: Arc<Desk>,
     generation: watch::Sender<u64>,
-}
-
-#[derive(Debug)]
-struct Job {
-    ask: Ask,
-    asked: Instant,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    /// How many requests wait for the thread.
-    backlog: AtomicUsize,
-    /// Set when the node is dropped: from then on nothing new is begun.
-    finish_by: OnceLock<Instant>,
 }
 
 impl SqliteNode {
@@ -89,22 +61,16 @@ impl SqliteNode {
         let (mut connection, whereabouts) = file::open(path, &run_id, clock.now())?;
         let checkpointer = Checkpointer::of(&mut connection)
             .map_err(|error| SqliteError::from_sqlite(path, Duration::ZERO, &error))?;
-        let (jobs, todo) = mpsc::channel();
-        let shared = Arc::new(Shared::default());
-        let worker = Worker {
-            table: Table { connection, clock, run_id },
-            whereabouts,
-            checkpointer,
-            shared: Arc::clone(&shared),
-        };
+        let table = Table { connection, clock, run_id };
+        let desk = Desk::new(Worker { table, whereabouts, checkpointer });
+        let threads = Arc::clone(&desk);
         thread::Builder::new()
             .name("leasehold-sqlite".to_owned())
-            .spawn(move || worker.run(&todo))
+            .spawn(move || threads.work())
             .map_err(|source| SqliteError::Thread { source })?;
         Ok(Self {
             id: NodeId::new(format!("sqlite:{}", path.display())),
-            jobs,
-            shared,
+            desk,
             generation: watch::Sender::new(GENERATION),
         })
     }
@@ -116,16 +82,7 @@ impl Node for SqliteNode {
     }
 
     fn ask(&self, ask: Ask) {
-        // Twice the room for releases: each frees a lock, and there is at most one per acquire.
-        let room = if is_release(&ask) { 2 * BACKLOG_MAX } else { BACKLOG_MAX };
-        let backlog = self.shared.backlog.fetch_add(1, Ordering::Relaxed);
-        if backlog >= room {
-            self.shared.backlog.fetch_sub(1, Ordering::Relaxed);
-            let reason = format!("{backlog} requests wait for the lock file already");
-            return ask.reply_to.answer(Err(NodeError::Overloaded { reason }));
-        }
-        // Fails only if the thread panicked; dropping the request then answers it.
-        let _ = self.jobs.send(Job { ask, asked: Instant::now() });
+        self.desk.take(ask);
     }
 
     fn generation(&self) -> watch::Receiver<u64> {
@@ -135,67 +92,8 @@ impl Node for SqliteNode {
 
 impl Drop for SqliteNode {
     fn drop(&mut self) {
-        let _ = self.shared.finish_by.set(Instant::now() + FINISH_WITHIN);
+        self.desk.close();
     }
-}
-
-/// What the thread owns.
-struct Worker {
-    table: Table,
-    whereabouts: Whereabouts,
-    checkpointer: Checkpointer,
-    shared: Arc<Shared>,
-}
-
-impl Worker {
-    /// Ends when the node is dropped and nothing is left to do, or no time to do it.
-    fn run(mut self, todo: &Receiver<Job>) {
-        while let Ok(Job { ask, asked }) = todo.recv() {
-            self.shared.backlog.fetch_sub(1, Ordering::Relaxed);
-            if self.shared.finish_by.get().is_some_and(|end| Instant::now() >= *end) {
-                break;
-            }
-            let answer = self.answer(&ask, asked);
-            ask.reply_to.answer(answer);
-            self.checkpointer.look();
-        }
-        self.checkpointer.end();
-        if self.whereabouts.objection_now().is_some() {
-            // Tidying up goes by name, and under these names may be the files of others by now.
-            let _ = file::tidy_at_close(&self.table.connection, false);
-        }
-    }
-
-    fn answer(&mut self, ask: &Ask, asked: Instant) -> Answer {
-        let begun = Instant::now();
-        let mut until = asked.checked_add(ask.limit).unwrap_or(begun + NO_LIMIT);
-        if is_release(ask) {
-            until = until.max(begun + RELEASE_PATIENCE);
-        } else if begun >= until {
-            return Err(NodeError::TimedOut { after: ask.limit });
-        }
-        let objection = match *ask.request {
-            Request::Probe => self.whereabouts.objection_now(),
-            _ => self.whereabouts.objection(),
-        };
-        if let Some(reason) = objection {
-            return Err(NodeError::Rejected { reason });
-        }
-        let identity = ask.pass.as_ref().map(|pass| &*pass.record);
-        let step = Step { request: &ask.request, identity, until };
-        self.table.apply(&step).map_err(|error| {
-            let reason = if patience::is_busy(&error) {
-                format!("other processes kept the lock file busy for {:.0?}", begun.elapsed())
-            } else {
-                format!("SQLite: {error}")
-            };
-            NodeError::Rejected { reason }
-        })
-    }
-}
-
-fn is_release(ask: &Ask) -> bool {
-    matches!(*ask.request, Request::Release { .. })
 }
 
 /// A moment as it is stored. SQLite's integers are signed, and last for 292 years.
