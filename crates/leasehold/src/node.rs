@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Answer, NodeError, Pass, Request};
+use leasehold_core::{Answer, Holder, LockName, NodeError, Pass, Request};
 use tokio::sync::watch;
 
 /// A node's name, for people and for the member list: `10.0.0.1:6379/0`. Never holds a password.
@@ -56,6 +56,77 @@ pub trait Node: Send + Sync + 'static {
 
     /// Counts the connections to the node. A change means: examine it again before it may vote.
     fn generation(&self) -> watch::Receiver<u64>;
+
+    /// Calls `told` once when `lock` has no owner here, or may have none: at once if it has none
+    /// already. Ends when what is returned is dropped. `None` if this node gives no such hints.
+    ///
+    /// Like everything a node tells a waiter this is a hint, only ever a reason to ask: it may come
+    /// without a cause, and may fail to come. It is told from a node's own task or thread, or from
+    /// inside of these calls; never while the node holds a mutex of its own.
+    fn watch(&self, lock: &LockName, told: Box<dyn Fn(Watched) + Send + Sync>) -> Option<Watch> {
+        let _ = (lock, told);
+        None
+    }
+
+    /// Stands in the line of those who wait for `lock`, which this node keeps: ordered by ticket,
+    /// for all processes. Calls `told` with each change of this place. An entry whose process is
+    /// gone goes away by itself, and those behind it move up. `None` if this node keeps no lines.
+    ///
+    /// `ticket` is the one of an earlier place of the same waiter; without one the node draws one.
+    fn stand_in_line(
+        &self,
+        lock: &LockName,
+        ticket: Option<Ticket>,
+        told: Box<dyn Fn(InLine) + Send + Sync>,
+    ) -> Option<Box<dyn Place>> {
+        let _ = (lock, ticket, told);
+        None
+    }
+
+    /// From now on calls `told` with each lock for which somebody knocks at this process; see
+    /// [`Place::knock`]. Called at most once, by whoever opens the node.
+    fn on_knock(&self, told: Box<dyn Fn(&LockName) + Send + Sync>) {
+        let _ = told;
+    }
+}
+
+/// Keeps a watch going until it is dropped.
+pub type Watch = Box<dyn Send + Sync>;
+
+/// What became of a watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watched {
+    /// The lock may be free on this node.
+    Free,
+    /// No word will come: the node cannot tell, or the way to it broke.
+    Over,
+}
+
+/// A waiter's number: lower ones are served first. Kept through retries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// Where a waiter stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InLine {
+    /// Somebody is before it.
+    Behind(Ticket),
+    /// Nobody is before it, and so many are behind it.
+    First {
+        /// Its number.
+        ticket: Ticket,
+        /// How many are behind it.
+        others: usize,
+    },
+    /// It stands in no line any more: the way to the node broke, or the node keeps none.
+    Over,
+}
+
+/// A place in line. Dropping it leaves the line, and the next in line is told.
+pub trait Place: Send + Sync {
+    /// Lets the process of `owner` know that somebody waits in line for what it holds, so that it
+    /// does not take the lock again past the line.
+    fn knock(&self, owner: &Holder);
 }
 
 /// A request on its way to a node.
