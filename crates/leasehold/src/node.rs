@@ -199,13 +199,6 @@ impl fmt::Debug for ReplyTo {
     }
 }
 
-impl Ask {
-    /// Whether it gives a lock back, which is worth more effort than what takes one.
-    pub(crate) fn is_release(&self) -> bool {
-        matches!(*self.request, Request::Release { .. })
-    }
-}
-
 impl fmt::Debug for Ask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} -> {:?}", self.request, self.reply_to)

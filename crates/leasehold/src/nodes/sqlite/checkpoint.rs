@@ -131,8 +131,7 @@ fn write_back(connection: &Connection, checkpoint: &str) {
 /// A value that does not change is not written, so it changes twice.
 fn begin_anew(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-    transaction.execute_batch(
-        "UPDATE meta SET boot = boot || ' '; UPDATE meta SET boot = rtrim(boot)",
-    )?;
+    transaction
+        .execute_batch("UPDATE meta SET boot = boot || ' '; UPDATE meta SET boot = rtrim(boot)")?;
     transaction.commit()
 }

@@ -9,8 +9,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use leasehold_core::NodeError;
+use leasehold_core::{Answer, NodeError, Request};
 
+use super::hints::Hint;
 use super::worker::Worker;
 use crate::node::Ask;
 
@@ -20,11 +21,32 @@ const BACKLOG_MAX: usize = 4096;
 /// How long a node that was dropped goes on with what it was asked before.
 const FINISH_WITHIN: Duration = Duration::from_secs(2);
 
-/// A request, and when it was made.
+/// What is to be done with the file.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) ask: Ask,
-    pub(super) asked: Instant,
+pub(super) enum Job {
+    /// A request, and when it was made.
+    Ask(Ask, Instant),
+    Hint(Hint),
+}
+
+impl Job {
+    pub(super) fn is_release(&self) -> bool {
+        matches!(self, Self::Ask(ask, _) if matches!(*ask.request, Request::Release { .. }))
+    }
+
+    fn settle(self, answer: Option<Answer>) {
+        if let (Self::Ask(ask, _), Some(answer)) = (self, answer) {
+            ask.reply_to.answer(answer);
+        }
+    }
+}
+
+/// What came of a job.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) answer: Option<Answer>,
+    /// What there is to be done besides, and could not be done without waiting.
+    pub(super) rest: Option<Hint>,
 }
 
 /// The worker and what waits for it.
@@ -61,24 +83,23 @@ impl Desk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries the request out or has it carried out, behind all that were made before.
-    pub(super) fn take(&self, ask: Ask) {
-        let job = Job { ask, asked: Instant::now() };
+    /// Does the job or has it done, behind all that were given before.
+    pub(super) fn take(&self, job: Job) {
         let mut state = self.state();
         if state.jobs.is_empty()
-            && state.worker.as_ref().is_some_and(|worker| worker.is_quick(&job.ask.request))
+            && state.worker.as_ref().is_some_and(|worker| worker.is_quick(&job))
             && let Some(worker) = state.worker.take()
         {
             drop(state);
             return self.at_once(worker, job);
         }
         // Twice the room for releases: each frees a lock, and there is at most one per acquire.
-        let room = if job.ask.is_release() { 2 * BACKLOG_MAX } else { BACKLOG_MAX };
+        let room = if job.is_release() { 2 * BACKLOG_MAX } else { BACKLOG_MAX };
         let backlog = state.jobs.len();
         if backlog >= room {
             drop(state);
             let reason = format!("{backlog} requests wait for the lock file already");
-            return job.ask.reply_to.answer(Err(NodeError::Overloaded { reason }));
+            return job.settle(Some(Err(NodeError::Overloaded { reason })));
         }
         if state.is_closed {
             drop(state);
@@ -93,11 +114,12 @@ impl Desk {
 
     fn at_once(&self, worker: Box<Worker>, job: Job) {
         let mut away = Away { desk: self, worker: Some(worker), unfinished: None };
-        match away.worker().try_answer(&job) {
-            // Back at its place first: whoever hears the answer may ask again.
-            Some(answer) => {
+        match away.worker().try_job(&job) {
+            Some(done) => {
+                away.unfinished = done.rest.map(Job::Hint);
+                // Back at its place first: whoever hears the answer may ask again.
                 drop(away);
-                job.ask.reply_to.answer(answer);
+                job.settle(done.answer);
             }
             None => away.unfinished = Some(job),
         }
@@ -119,9 +141,9 @@ impl Desk {
             drop(state);
             let Some(job) = job else { return worker.end() };
             let mut away = Away { desk: self, worker: Some(worker), unfinished: None };
-            let answer = away.worker().answer(&job);
+            let answer = away.worker().job(&job);
             drop(away);
-            job.ask.reply_to.answer(answer);
+            job.settle(answer);
             state = self.state();
         }
     }

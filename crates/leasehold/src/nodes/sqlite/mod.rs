@@ -3,37 +3,43 @@
 //! Here is the node. `desk` decides whether the caller or the node's thread carries a request out,
 //! `worker` does it, `table` has the statements and `judge` the rules for what they refuse, `file`
 //! how the file is found, made and checked, `checkpoint` writes its journal back, `whereabouts`
-//! notices that it went away, `patience` is how other processes are waited for.
+//! notices that it went away, `patience` is how other processes are waited for. `line` has the
+//! waiters of all processes, `hints` those of this one, and `bell` is how processes tell each other.
 //!
 //! Owners expire by the machine's boot-time clock, which all its processes share and which no
 //! change of the wall clock moves.
 
+mod bell;
 mod checkpoint;
 mod desk;
 mod error;
 mod file;
+mod hints;
 mod judge;
+mod line;
 mod patience;
 mod table;
 mod whereabouts;
 mod worker;
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use leasehold_core::Moment;
+use leasehold_core::{LockName, Moment};
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::node::{Ask, Node, NodeId};
+use crate::node::{Ask, InLine, Node, NodeId, Place, Ticket, Watch, Watched};
 
 pub use error::SqliteError;
 pub use file::default_path;
 
 use checkpoint::Checkpointer;
-use desk::Desk;
+use desk::{Desk, Job};
+use hints::Hints;
 use table::Table;
 use worker::Worker;
 
@@ -47,6 +53,7 @@ const GENERATION: u64 = 1;
 pub struct SqliteNode {
     id: NodeId,
     desk: Arc<Desk>,
+    hints: Arc<Hints>,
     generation: watch::Sender<u64>,
 }
 
@@ -61,8 +68,10 @@ impl SqliteNode {
         let (mut connection, whereabouts) = file::open(path, &run_id, clock.now())?;
         let checkpointer = Checkpointer::of(&mut connection)
             .map_err(|error| SqliteError::from_sqlite(path, Duration::ZERO, &error))?;
-        let table = Table { connection, clock, run_id };
-        let desk = Desk::new(Worker { table, whereabouts, checkpointer });
+        let hints = Hints::new(Arc::clone(&clock));
+        let table = Table { connection, clock, run_id, is_waited_for: Cell::new(false) };
+        let worker = Worker { table, whereabouts, checkpointer, hints: Arc::clone(&hints) };
+        let desk = Desk::new(worker);
         let threads = Arc::clone(&desk);
         thread::Builder::new()
             .name("leasehold-sqlite".to_owned())
@@ -71,6 +80,7 @@ impl SqliteNode {
         Ok(Self {
             id: NodeId::new(format!("sqlite:{}", path.display())),
             desk,
+            hints,
             generation: watch::Sender::new(GENERATION),
         })
     }
@@ -82,11 +92,28 @@ impl Node for SqliteNode {
     }
 
     fn ask(&self, ask: Ask) {
-        self.desk.take(ask);
+        self.desk.take(Job::Ask(ask, Instant::now()));
     }
 
     fn generation(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
+    }
+
+    fn watch(&self, lock: &LockName, told: Box<dyn Fn(Watched) + Send + Sync>) -> Option<Watch> {
+        self.hints.watch(&self.desk, lock, told)
+    }
+
+    fn stand_in_line(
+        &self,
+        lock: &LockName,
+        ticket: Option<Ticket>,
+        told: Box<dyn Fn(InLine) + Send + Sync>,
+    ) -> Option<Box<dyn Place>> {
+        self.hints.stand(&self.desk, lock, ticket, told)
+    }
+
+    fn on_knock(&self, told: Box<dyn Fn(&LockName) + Send + Sync>) {
+        self.hints.on_knock(told);
     }
 }
 

@@ -1,18 +1,22 @@
 //! Carries one request out, with the open file in hand.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use leasehold_core::{Answer, NodeError, Request};
+use leasehold_core::{Answer, LockName, NodeError, Reply, Request};
 
+use super::bell::News;
 use super::checkpoint::Checkpointer;
-use super::desk::Job;
+use super::desk::{Done, Job};
+use super::hints::{Hint, Hints};
 use super::judge::Step;
 use super::table::Table;
 use super::whereabouts::Whereabouts;
 use super::{file, patience};
+use crate::node::Ask;
 
 /// How long a release waits for other processes whatever its limit: a lock that is not given back
-/// stands until its Ttl.
+/// stands until its Ttl. As long for what others are to be told.
 const RELEASE_PATIENCE: Duration = Duration::from_millis(250);
 
 /// Stands for a limit that is too long to count with.
@@ -24,50 +28,100 @@ pub(super) struct Worker {
     pub(super) table: Table,
     pub(super) whereabouts: Whereabouts,
     pub(super) checkpointer: Checkpointer,
+    pub(super) hints: Arc<Hints>,
+}
+
+/// Whether other processes are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    None,
+    UntilLimit,
 }
 
 impl Worker {
-    /// Whether the request takes some microseconds if nobody is in the way.
-    pub(super) fn is_quick(&self, request: &Request) -> bool {
-        let is_small = !matches!(request, Request::List { .. } | Request::ForgetIdle { .. });
+    /// Whether the job takes some microseconds if nobody is in the way.
+    pub(super) fn is_quick(&self, job: &Job) -> bool {
+        let is_small = match job {
+            Job::Ask(ask, _) => {
+                !matches!(*ask.request, Request::List { .. } | Request::ForgetIdle { .. })
+            }
+            Job::Hint(hint) => !matches!(hint, Hint::Beat),
+        };
         is_small && !self.checkpointer.is_overdue()
     }
 
-    /// The answer, unless other processes are in the way. Nothing was done then.
-    pub(super) fn try_answer(&mut self, job: &Job) -> Option<Answer> {
-        let answer = self.carry_out(job, |begun, _| begun);
+    /// Does the job, unless other processes are in the way. Nothing was done then.
+    pub(super) fn try_job(&mut self, job: &Job) -> Option<Done> {
+        let answer = match job {
+            Job::Ask(ask, asked) => match self.carry_out(ask, *asked, Patience::None) {
+                Err(Failure::Busy { .. }) => return None,
+                Err(Failure::Other(error)) => Some(Err(error)),
+                Ok(reply) => Some(Ok(reply)),
+            },
+            Job::Hint(hint) => match self.hint(hint, Instant::now()) {
+                Err(error) if patience::is_busy(&error) => return None,
+                _ => None,
+            },
+        };
         self.checkpointer.look();
-        match answer {
-            Err(Failure::Busy { .. }) => None,
-            Err(Failure::Other(error)) => Some(Err(error)),
-            Ok(reply) => Some(Ok(reply)),
+        let rest = self.freed_by(job, &answer).and_then(|lock| {
+            let hint = Hint::Tell(lock.clone(), News::Free);
+            self.hint(&hint, Instant::now()).err().map(|_| hint)
+        });
+        Some(Done { answer, rest })
+    }
+
+    /// Does the job, however long other processes are in the way, up to its limit.
+    pub(super) fn job(&mut self, job: &Job) -> Option<Answer> {
+        let answer = match job {
+            Job::Ask(ask, asked) => {
+                let reply = self.carry_out(ask, *asked, Patience::UntilLimit);
+                Some(reply.map_err(Failure::sentence))
+            }
+            Job::Hint(hint) => {
+                // Nobody waits for it, and timers cover what is not told.
+                let _ = self.hint(hint, Instant::now() + RELEASE_PATIENCE);
+                None
+            }
+        };
+        self.checkpointer.look();
+        self.checkpointer.catch_up(&self.table.connection);
+        if let Some(lock) = self.freed_by(job, &answer) {
+            let hint = Hint::Tell(lock.clone(), News::Free);
+            let _ = self.hint(&hint, Instant::now() + RELEASE_PATIENCE);
+        }
+        answer
+    }
+
+    fn hint(&self, hint: &Hint, until: Instant) -> rusqlite::Result<()> {
+        if let Hint::Look(lock) = hint {
+            if self.table.is_free(lock, until)? {
+                self.hints.freed(lock);
+            }
+            return Ok(());
+        }
+        self.hints.carry_out(&self.table.connection, hint, until)
+    }
+
+    /// The lock that has no owner any more and that somebody waits for.
+    fn freed_by<'a>(&self, job: &'a Job, answer: &Option<Answer>) -> Option<&'a LockName> {
+        match (job, answer) {
+            (Job::Ask(ask, _), Some(Ok(Reply::Released))) if self.table.is_waited_for.get() => {
+                ask.request.lock()
+            }
+            _ => None,
         }
     }
 
-    /// The answer, however long other processes are in the way, up to the limit.
-    pub(super) fn answer(&mut self, job: &Job) -> Answer {
-        let answer = self.carry_out(job, |_, until| until);
-        self.checkpointer.look();
-        self.checkpointer.catch_up(&self.table.connection);
-        answer.map_err(|failure| match failure {
-            Failure::Busy { waited } => {
-                let reason =
-                    format!("other processes kept the lock file busy for {waited:.0?}");
-                NodeError::Rejected { reason }
-            }
-            Failure::Other(error) => error,
-        })
-    }
-
-    /// `patience` tells until when to wait for others, given when this was begun and its limit.
     fn carry_out(
         &mut self,
-        job: &Job,
-        patience: impl FnOnce(Instant, Instant) -> Instant,
-    ) -> Result<leasehold_core::Reply, Failure> {
-        let (ask, begun) = (&job.ask, Instant::now());
-        let mut until = job.asked.checked_add(ask.limit).unwrap_or(begun + NO_LIMIT);
-        if ask.is_release() {
+        ask: &Ask,
+        asked: Instant,
+        patience: Patience,
+    ) -> Result<Reply, Failure> {
+        let begun = Instant::now();
+        let mut until = asked.checked_add(ask.limit).unwrap_or(begun + NO_LIMIT);
+        if matches!(*ask.request, Request::Release { .. }) {
             until = until.max(begun + RELEASE_PATIENCE);
         } else if begun >= until {
             return Err(Failure::Other(NodeError::TimedOut { after: ask.limit }));
@@ -79,8 +133,11 @@ impl Worker {
         if let Some(reason) = objection {
             return Err(Failure::Other(NodeError::Rejected { reason }));
         }
+        if patience == Patience::None {
+            until = begun;
+        }
         let identity = ask.pass.as_ref().map(|pass| &*pass.record);
-        let step = Step { request: &ask.request, identity, until: patience(begun, until) };
+        let step = Step { request: &ask.request, identity, until };
         self.table.apply(&step).map_err(|error| {
             if patience::is_busy(&error) {
                 return Failure::Busy { waited: begun.elapsed() };
@@ -102,6 +159,20 @@ impl Worker {
 /// Why there is no reply.
 enum Failure {
     /// Other processes were in the way. Nothing was written.
-    Busy { waited: Duration },
+    Busy {
+        waited: Duration,
+    },
     Other(NodeError),
+}
+
+impl Failure {
+    fn sentence(self) -> NodeError {
+        match self {
+            Self::Busy { waited } => {
+                let reason = format!("other processes kept the lock file busy for {waited:.0?}");
+                NodeError::Rejected { reason }
+            }
+            Self::Other(error) => error,
+        }
+    }
 }
