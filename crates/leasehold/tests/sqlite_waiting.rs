@@ -79,7 +79,7 @@ impl Waiter {
 
 fn watch(node: &SqliteNode, lock: &str) -> (Watch, Receiver<Watched>) {
     let (told, words) = listener();
-    (node.watch(&name(lock), told).expect("whoever stands in line may watch"), words)
+    (node.watch(&name(lock), told).expect("the file gives hints"), words)
 }
 
 /// So many stand in line, as the file has it.
@@ -199,15 +199,27 @@ fn the_release_of_another_process_tells_the_first_in_line() {
 }
 
 #[test]
-fn a_lock_that_is_free_already_is_told_at_once_and_only_in_line() {
+fn a_lock_that_is_free_already_is_told_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let node = admitted(&folder.path().join("locks.db"));
-    let told = Box::new(|word| panic!("{word:?}"));
-    assert!(node.watch(&name("one"), told).is_none(), "nobody would tell it");
     let waiter = Waiter::stand(&node, "one");
     assert_eq!(waiter.others(), 0);
     let (_watch, words) = watch(&node, "one");
     assert_eq!(words.recv_timeout(SOON), Ok(Watched::Free));
+}
+
+#[test]
+fn a_watch_of_nobody_in_line_is_told_too_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("locks.db");
+    let (holder, node) = (admitted(&path), open(&path).unwrap());
+    granted(&holder, "one", 1, 200);
+    let (watch, words) = watch(&node, "one");
+    expect_in_line(&path, 1);
+    released(&holder, "one", 1);
+    assert_eq!(words.recv_timeout(SOON), Ok(Watched::Free));
+    drop(watch);
+    expect_in_line(&path, 0);
 }
 
 #[test]
@@ -331,6 +343,25 @@ fn who_left_before_it_could_enter_is_not_in_line() {
     blocker.expect("done");
     ask(&node, None, Request::Probe).unwrap();
     expect_in_line(&path, 0);
+}
+
+#[test]
+fn a_node_closes_its_file_also_if_somebody_leaves_the_line_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("locks.db");
+    drop(admitted(&path));
+    for round in 0..100 {
+        let node = open(&path).unwrap();
+        let places: Vec<_> = (0..20).map(|_| Waiter::stand(&node, "one").place).collect();
+        thread::scope(|scope| {
+            scope.spawn(|| drop(places));
+            thread::sleep(Duration::from_micros(10 * round));
+            drop(node);
+        });
+        // The last one to close the file removes its journal.
+        let journal = path.with_file_name("locks.db-wal");
+        eventually(SOON, "the file is closed", || !journal.exists());
+    }
 }
 
 #[test]

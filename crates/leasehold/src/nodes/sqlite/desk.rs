@@ -180,7 +180,7 @@ impl Drop for Away<'_> {
         if let Some(job) = self.unfinished.take() {
             state.jobs.push_front(job);
         }
-        if !state.jobs.is_empty() {
+        if !state.jobs.is_empty() || state.finish_by.is_some() {
             self.desk.called.notify_one();
         }
     }

@@ -156,24 +156,28 @@ impl Hints {
         Some(Box::new(SqlitePlace { hints, desk, lock, standing }))
     }
 
-    /// Watches a lock. Only for those in line: nobody else is told.
+    /// Watches a lock. Only who stands in line is told of a release, so a watch of nobody in line
+    /// stands there itself.
     pub(super) fn watch(
         self: &Arc<Self>,
         desk: &Arc<Desk>,
         lock: &LockName,
         told: TellWatch,
     ) -> Option<Watch> {
+        let is_in_line = self.waiting().places.contains_key(lock);
+        let place = match is_in_line {
+            true => None,
+            false => Some(self.stand(desk, lock, None, Box::new(|_| {}))?),
+        };
         let mut waiting = self.waiting();
-        if !waiting.places.contains_key(lock) {
-            return None;
-        }
         waiting.last_watch += 1;
         let number = waiting.last_watch;
         waiting.watches.entry(lock.clone()).or_default().push((number, told));
         drop(waiting);
         // A release before this look is seen by it, and one after it tells the first in line.
         desk.take(Job::Hint(Hint::Look(lock.clone())));
-        Some(Box::new(SqliteWatch { hints: self.clone(), lock: lock.clone(), number }))
+        let (hints, lock) = (self.clone(), lock.clone());
+        Some(Box::new(SqliteWatch { hints, lock, number, _place: place }))
     }
 
     /// Tells those who watch `lock`, once.
@@ -358,6 +362,7 @@ struct SqliteWatch {
     hints: Arc<Hints>,
     lock: LockName,
     number: u64,
+    _place: Option<Box<dyn Place>>,
 }
 
 impl Drop for SqliteWatch {
