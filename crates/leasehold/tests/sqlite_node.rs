@@ -5,6 +5,7 @@
 #![cfg(feature = "sqlite")]
 
 mod asking;
+mod lock_file;
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -20,63 +21,12 @@ use std::time::{Duration, Instant};
 use asking::{ask, send};
 use leasehold::clock::{Clock, SystemClock};
 use leasehold::node::{Ask, Node, ReplyTo};
-use leasehold::nodes::sqlite::{SqliteError, SqliteNode};
-use leasehold_core::{
-    Answer, Fence, Fingerprint, Holder, LockName, NodeError, Owner, Record, RecordState, Reply,
-    Request, Ttl, WallMicros,
-};
+use leasehold::nodes::sqlite::SqliteNode;
+use leasehold_core::{Answer, NodeError, Owner, Reply, Request};
+use lock_file::{MINUTE, acquire, admitted, name, open, record, release, write_lock};
 
 /// Far above what any request takes, far below what a starved one would.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
-
-fn open(path: &Path) -> Result<SqliteNode, SqliteError> {
-    SqliteNode::open(path, Arc::new(SystemClock))
-}
-
-fn record() -> String {
-    let record = Record {
-        cluster: Fingerprint::of_members(["a"]),
-        nodes: 1,
-        max_ttl: Duration::from_secs(3600),
-        life: 1,
-        run_id: "run".into(),
-        state: RecordState::Admitted,
-        floor: Fence::new(100).unwrap(),
-        born: WallMicros(0),
-    };
-    record.to_string()
-}
-
-/// An open node that has its record.
-fn admitted(path: &Path) -> SqliteNode {
-    let node = open(path).unwrap();
-    let write = Request::ReplaceRecord { expected: None, record: record().into() };
-    ask(&node, None, write).unwrap();
-    node
-}
-
-fn name(lock: &str) -> LockName {
-    LockName::new(lock).unwrap()
-}
-
-fn holder(nonce: u128) -> Holder {
-    Holder::new("h", nonce).unwrap()
-}
-
-fn acquire(lock: &str, nonce: u128, proposal: u64, ttl: Duration) -> Request {
-    Request::Acquire {
-        lock: name(lock),
-        holder: holder(nonce),
-        proposal: Fence::new(proposal).unwrap(),
-        ttl: Ttl::new(ttl).unwrap(),
-    }
-}
-
-fn release(lock: &str, nonce: u128) -> Request {
-    Request::Release { lock: name(lock), holder: holder(nonce) }
-}
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 fn rejected(answer: Answer) -> String {
     match answer {
@@ -311,13 +261,6 @@ fn a_dropped_node_still_carries_out_what_it_was_asked() {
         panic!("a list is answered with locks")
     };
     assert_eq!(locks.len(), 199, "the release was carried out, though its limit was over");
-}
-
-/// Has the write lock until it is dropped.
-fn write_lock(path: &Path) -> rusqlite::Connection {
-    let blocker = rusqlite::Connection::open(path).unwrap();
-    blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
-    blocker
 }
 
 #[test]

@@ -18,6 +18,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
 use super::error::SqliteError;
+use super::line::LINE_TABLE;
 use super::nanos;
 use super::patience::patiently;
 use super::whereabouts::Whereabouts;
@@ -186,6 +187,8 @@ fn prepare(connection: &Connection, boot: &str, now: Moment) -> rusqlite::Result
     // floor is the wall clock, so a lost fence cannot come back, and every holder died with the
     // machine.
     connection.pragma_update(None, "synchronous", "normal")?;
+    // Files of before there were lines have none.
+    connection.execute_batch(LINE_TABLE)?;
     let stored: String = connection.query_row("SELECT boot FROM meta", [], |row| row.get(0))?;
     if stored == boot && !boot.is_empty() {
         return Ok(());
@@ -204,6 +207,7 @@ fn begin_boot(connection: &Connection, boot: &str, now: Moment) -> rusqlite::Res
           WHERE owner IS NOT NULL AND (?2 OR expires - ttl > ?1)",
         params![nanos(now), stored != boot],
     )?;
+    transaction.execute("DELETE FROM line", [])?;
     transaction.execute("UPDATE meta SET boot = ?1", [boot])?;
     transaction.commit()
 }
@@ -252,6 +256,7 @@ fn furnish(draft: &Path) -> rusqlite::Result<()> {
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", FORMAT)?;
     transaction.execute_batch(TABLES)?;
+    transaction.execute_batch(LINE_TABLE)?;
     transaction.commit()?;
     connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
     tidy_at_close(&connection, true)?;

@@ -5,6 +5,7 @@
 //! If it changed nothing, the lock is looked at and judged; a refusal is then answered as of that
 //! look, and anything that still has to be written is judged again under the write lock.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,11 @@ const EXTEND: &str = "
 const RELEASE: &str = "
     UPDATE locks SET owner = NULL WHERE name = ?1 AND owner = ?2 AND expires > ?3";
 
+/// The usual case, which so costs one statement: nobody is to be told.
+const RELEASE_UNLESS_WAITED_FOR: &str = "
+    UPDATE locks SET owner = NULL WHERE name = ?1 AND owner = ?2 AND expires > ?3
+       AND NOT EXISTS (SELECT 1 FROM line WHERE lock = ?1)";
+
 const LOOK: &str = "
     SELECT record, floor, owner, expires, fence FROM meta LEFT JOIN locks ON name = ?1";
 
@@ -63,6 +69,8 @@ pub(super) struct Table {
     pub(super) clock: Arc<dyn Clock>,
     /// The boot id, which stands for the server's run: see the file's `synchronous` setting.
     pub(super) run_id: String,
+    /// Whether somebody may stand in line for the lock that was released last.
+    pub(super) is_waited_for: Cell<bool>,
 }
 
 impl Table {
@@ -134,9 +142,12 @@ impl Table {
             }
             Request::Release { lock, holder } => {
                 let row = params![lock.as_str(), holder.as_str(), nanos(now)];
-                return Ok(self.execute(RELEASE, row)?.then_some(Reply::Released));
+                return Ok(self.release(row)?.then_some(Reply::Released));
             }
-            _ => return Ok(None),
+            _ => {
+                self.is_waited_for.set(true);
+                return Ok(None);
+            }
         };
         let row = params![
             lock.as_str(),
@@ -148,6 +159,17 @@ impl Table {
             nanos(now),
         ];
         Ok(self.execute(statement, row)?.then_some(yes))
+    }
+
+    fn release(&self, row: &[&dyn rusqlite::ToSql]) -> rusqlite::Result<bool> {
+        let is_alone = self.execute(RELEASE_UNLESS_WAITED_FOR, row)?;
+        self.is_waited_for.set(!is_alone);
+        Ok(is_alone || self.execute(RELEASE, row)?)
+    }
+
+    /// Whether nobody owns the lock.
+    pub(super) fn is_free(&self, lock: &LockName, until: Instant) -> rusqlite::Result<bool> {
+        patiently(until, || Ok(self.look(lock, self.clock.now())?.owner.is_none()))
     }
 
     fn look(&self, lock: &LockName, now: Moment) -> rusqlite::Result<Look> {
