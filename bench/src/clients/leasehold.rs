@@ -1,0 +1,75 @@
+//! Leasehold as a user would use it: leases are kept in the background, releases are awaited.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use leasehold::{AcquireError, Background, Guard, Locks, NodeReports, Owner, Reply};
+
+use crate::order::Role;
+
+#[derive(Debug)]
+pub(crate) struct Leasehold {
+    locks: Locks,
+    votes: Arc<Votes>,
+}
+
+/// How often the nodes were asked.
+#[derive(Debug, Default)]
+struct Votes {
+    attempts: AtomicU64,
+    splits: AtomicU64,
+}
+
+impl Leasehold {
+    pub(crate) async fn open(role: &Role) -> Result<Leasehold, String> {
+        let background = match role.contestant.as_str() {
+            "leasehold-thread" => Background::OwnThread,
+            _ => Background::CurrentRuntime,
+        };
+        let url = format!("redis://{}", role.addrs.join(","));
+        let builder = Locks::builder().url(url).background(background).trust_new_nodes();
+        let locks = builder.open().await.map_err(|error| error.to_string())?;
+        Ok(Leasehold { locks, votes: Arc::default() })
+    }
+
+    pub(crate) async fn acquire(&self, name: &str) -> Result<Guard, String> {
+        let votes = self.votes.clone();
+        let request = self.locks.lock(name).wait_forever().on_refusal(move |refusal| {
+            votes.attempts.fetch_add(1, Ordering::Relaxed);
+            votes.splits.fetch_add(u64::from(is_split(refusal)), Ordering::Relaxed);
+        });
+        let guard = request.acquire().await.map_err(|error| error.to_string())?;
+        self.votes.attempts.fetch_add(1, Ordering::Relaxed);
+        Ok(guard)
+    }
+
+    pub(crate) fn votes(&self) -> (u64, u64) {
+        (self.votes.attempts.load(Ordering::Relaxed), self.votes.splits.load(Ordering::Relaxed))
+    }
+}
+
+/// Whether the lock was free and nobody got it: some nodes granted it to us, and no other owner was
+/// seen on a quorum of them.
+fn is_split(refusal: &AcquireError) -> bool {
+    let (AcquireError::Held { nodes, .. } | AcquireError::NoQuorum { nodes, .. }) = refusal else {
+        return false;
+    };
+    let needed = nodes.0.len() / 2 + 1;
+    granted(nodes) > 0 && owners(nodes).iter().all(|owner| seen(nodes, owner) < needed)
+}
+
+fn granted(nodes: &NodeReports) -> usize {
+    nodes.0.iter().filter(|report| matches!(report.answer, Some(Ok(Reply::Granted)))).count()
+}
+
+fn owners(nodes: &NodeReports) -> Vec<&Owner> {
+    let owner = |answer| match answer {
+        &Some(Ok(Reply::Busy { ref owner, .. })) => Some(owner),
+        _ => None,
+    };
+    nodes.0.iter().filter_map(|report| owner(&report.answer)).collect()
+}
+
+fn seen(nodes: &NodeReports, owner: &Owner) -> usize {
+    owners(nodes).iter().filter(|other| **other == owner).count()
+}

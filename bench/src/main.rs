@@ -1,0 +1,34 @@
+//! Measures, tells, and is each of the processes that are measured.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use leasehold_bench::args::{Args, Part};
+use leasehold_bench::{child, report, scenarios};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = match &args.part {
+        Some(Part::Child { role }) => child::play(role),
+        None => bench(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("leasehold-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(args: &Args) -> Result<(), String> {
+    let rows = scenarios::run(args)?;
+    print!("{}", report::table::table(&rows));
+    if let Some(file) = &args.json {
+        report::write(file, &report::json::json(&rows))?;
+    }
+    if let Some(file) = &args.svg {
+        report::write(file, &report::chart::svg(&rows))?;
+    }
+    Ok(())
+}

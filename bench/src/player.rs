@@ -1,0 +1,111 @@
+//! A contestant's process, seen from the bench.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use leasehold_testkit::{Need, bound_command, spawn};
+use tempfile::TempDir;
+
+use crate::contestants::{Contestant, Language};
+use crate::order::{Order, Outcome, Role};
+
+/// An interpreter needs about a second to import its libraries; a busy machine makes that many. The
+/// last acquire of a slice may also wait for a lease to run out.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One process of a contestant. Dropping it ends the process.
+#[derive(Debug)]
+pub(crate) struct Player {
+    name: String,
+    child: Child,
+    orders: ChildStdin,
+    answers: Receiver<String>,
+    dir: TempDir,
+}
+
+impl Player {
+    /// Starts a process that plays `role`, and waits until it is ready.
+    pub(crate) fn start(contestant: &Contestant, role: &Role) -> Result<Player, String> {
+        let name = contestant.name;
+        let failed = |error: &dyn std::fmt::Display| format!("{name} cannot be started: {error}");
+        let dir = tempfile::tempdir().map_err(|error| failed(&error))?;
+        let log = File::create(dir.path().join("stderr")).map_err(|error| failed(&error))?;
+        let mut command = command(contestant.language).map_err(|error| failed(&error))?;
+        let role = serde_json::to_string(role).map_err(|error| failed(&error))?;
+        command.arg(role).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        let mut child = spawn(command).map_err(|error| failed(&error))?;
+        let (Some(orders), Some(said)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(failed(&"no pipes"));
+        };
+        let (lines, answers) = channel();
+        // Ends with the child's output.
+        thread::spawn(move || {
+            BufReader::new(said).lines().map_while(Result::ok).try_for_each(|line| lines.send(line))
+        });
+        let player = Player { name: name.to_owned(), child, orders, answers, dir };
+        match player.next_line(PATIENCE)?.as_str() {
+            "ready" => Ok(player),
+            other => Err(format!("{name} said `{other}` instead of `ready`")),
+        }
+    }
+
+    /// Lets it begin; [`Self::outcome`] waits for what comes of it.
+    pub(crate) fn order(&mut self, order: &Order) -> Result<(), String> {
+        let line = serde_json::to_string(order).map_err(|error| error.to_string())?;
+        writeln!(self.orders, "{line}").map_err(|_| self.ended())
+    }
+
+    /// What came of the last order.
+    pub(crate) fn outcome(&self, order: &Order) -> Result<Outcome, String> {
+        let line = self.next_line(PATIENCE + Duration::from_secs_f64(order.secs))?;
+        serde_json::from_str(&line)
+            .map_err(|error| format!("{} said something else: {error}", self.name))
+    }
+
+    fn next_line(&self, limit: Duration) -> Result<String, String> {
+        self.answers.recv_timeout(limit).map_err(|_| self.ended())
+    }
+
+    fn ended(&self) -> String {
+        let said = fs::read_to_string(self.dir.path().join("stderr")).unwrap_or_default();
+        format!("{} does not answer; its last words: {}", self.name, said.trim())
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command(language: Language) -> Result<Command, String> {
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
+    Ok(match language {
+        Language::Rust => {
+            let this = std::env::current_exe().map_err(|error| error.to_string())?;
+            let mut command = bound_command(this);
+            command.arg("child");
+            command
+        }
+        Language::Python => {
+            Need::PythonPeers.check()?;
+            let mut command = bound_command(Need::PythonPeers.path());
+            command.arg(peers.join("loop.py"));
+            command
+        }
+        Language::Node => {
+            Need::NodePeers.check()?;
+            let packages =
+                fs::canonicalize(Need::NodePeers.path()).map_err(|error| error.to_string())?;
+            let mut command = bound_command("node");
+            command.env("LEASEHOLD_TEST_NODE_PEERS", packages).arg(peers.join("loop.mjs"));
+            command
+        }
+    })
+}

@@ -1,0 +1,65 @@
+//! What can be measured.
+
+mod contended;
+mod contest;
+mod uncontended;
+
+use clap::ValueEnum;
+
+use crate::args::Args;
+use crate::contestants::{self, Contestant};
+use crate::row::Row;
+
+/// A situation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Scenario {
+    /// Everybody has locks of their own, on five nodes; 1 to 1024 tasks
+    Uncontended,
+    /// The same on one node
+    Single,
+    /// One lock, held for 1 ms: 8 tasks of one process want it
+    #[value(name = "contended-1x8")]
+    Contended1x8,
+    /// The same with 64 tasks
+    #[value(name = "contended-1x64")]
+    Contended1x64,
+    /// The same with 8 processes of one task each
+    #[value(name = "contended-8x1")]
+    Contended8x1,
+    /// The same with 8 processes of 8 tasks each
+    #[value(name = "contended-8x8")]
+    Contended8x8,
+}
+
+/// Runs what was asked for, one scenario after the other.
+pub fn run(args: &Args) -> Result<Vec<Row>, String> {
+    let mut rows = Vec::new();
+    for scenario in &args.scenarios {
+        rows.extend(match scenario {
+            Scenario::Uncontended => uncontended::run(args, "uncontended", 5)?,
+            Scenario::Single => uncontended::run(args, "single", 1)?,
+            Scenario::Contended1x8 => contended::run(args, "contended-1x8", 1, 8)?,
+            Scenario::Contended1x64 => contended::run(args, "contended-1x64", 1, 64)?,
+            Scenario::Contended8x1 => contended::run(args, "contended-8x1", 8, 1)?,
+            Scenario::Contended8x8 => contended::run(args, "contended-8x8", 8, 8)?,
+        });
+    }
+    Ok(rows)
+}
+
+/// Those asked for by `--only`, else `usual`, as far as they fit; each checked for what it needs.
+fn contestants(
+    args: &Args,
+    usual: &[&str],
+    fits: impl Fn(&Contestant) -> bool,
+) -> Result<Vec<Contestant>, String> {
+    let usual: Vec<String> = usual.iter().map(|name| (*name).to_owned()).collect();
+    let names = if args.only.is_empty() { &usual } else { &args.only };
+    let mut chosen = contestants::named(names)?;
+    chosen.retain(fits);
+    chosen.iter().try_for_each(Contestant::check)?;
+    match chosen.is_empty() {
+        true => Err("nobody is left to measure".to_owned()),
+        false => Ok(chosen),
+    }
+}
