@@ -20,12 +20,17 @@ const NAMES_PER_TASK = 8;
 
 function redlock(clients) {
   const { default: Redlock } = require("redlock");
-  // Its default is ten retries; waiting must not end.
-  const library = new Redlock(clients, { retryCount: -1 });
+  const library = new Redlock(clients);
   // It reports every refused attempt as an event.
   library.on("error", () => {});
   return {
-    acquire: (name) => library.acquire([name], TTL_MS),
+    async acquire(name) {
+      // It gives up after ten retries, and only then gives back what a minority granted.
+      for (;;) {
+        const lock = await library.acquire([name], TTL_MS).catch(() => null);
+        if (lock !== null) return lock;
+      }
+    },
     release: (lock) => lock.release(),
   };
 }

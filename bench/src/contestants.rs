@@ -72,6 +72,11 @@ pub(crate) fn named(names: &[String]) -> Result<Vec<Contestant>, String> {
 }
 
 impl Contestant {
+    /// Whether its failure is our fault.
+    pub(crate) fn is_ours(&self) -> bool {
+        ["floor", "leasehold"].iter().any(|ours| self.name.starts_with(ours))
+    }
+
     /// Whether what it runs on is there.
     pub(crate) fn check(&self) -> Result<(), String> {
         let need = match self.language {

@@ -22,13 +22,18 @@ fn main() -> ExitCode {
 }
 
 fn bench(args: &Args) -> Result<(), String> {
-    let rows = scenarios::run(args)?;
-    print!("{}", report::table::table(&rows));
-    if let Some(file) = &args.json {
-        report::write(file, &report::json::json(&rows))?;
-    }
-    if let Some(file) = &args.svg {
-        report::write(file, &report::chart::svg(&rows))?;
+    let mut rows = Vec::new();
+    for scenario in &args.scenarios {
+        let more = scenarios::run(*scenario, args)?;
+        print!("{}", report::table::table(&more));
+        rows.extend(more);
+        // What is measured is kept, whatever becomes of the next scenario.
+        if let Some(file) = &args.json {
+            report::write(file, &report::json::json(&rows))?;
+        }
+        if let Some(file) = &args.svg {
+            report::write(file, &report::chart::svg(&rows))?;
+        }
     }
     Ok(())
 }

@@ -15,8 +15,8 @@ use crate::contestants::{Contestant, Language};
 use crate::order::{Order, Outcome, Role};
 
 /// An interpreter needs about a second to import its libraries; a busy machine makes that many. The
-/// last acquire of a slice may also wait for a lease to run out.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// last acquire of a slice may also wait for a lease of ten seconds to run out, more than once.
+const PATIENCE: Duration = Duration::from_secs(45);
 
 /// One process of a contestant. Dropping it ends the process.
 #[derive(Debug)]

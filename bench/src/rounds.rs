@@ -76,6 +76,23 @@ impl Team {
         self.players.iter().map(|player| player.outcome(order)).collect()
     }
 
+    /// Somebody else's library that does not come back is out, and the others go on.
+    fn accept<T>(
+        &mut self,
+        came: Result<T, String>,
+        progress: &Progress,
+    ) -> Result<Option<T>, String> {
+        match came {
+            Ok(value) => Ok(Some(value)),
+            Err(why) if self.contestant.is_ours() => Err(why),
+            Err(why) => {
+                progress.note(&format!("{} is out: {why}", self.contestant.name));
+                self.players.clear();
+                Ok(None)
+            }
+        }
+    }
+
     fn measure(&mut self, cluster: &Cluster, order: &Order) -> Result<Measure, String> {
         let before = cluster.usage()?;
         let outcomes = self.play(order)?;
@@ -94,14 +111,19 @@ pub(crate) fn rounds(
     let warm_up = Order { secs: order.secs.min(WARM_UP_SECS), ..order.clone() };
     for team in teams.iter_mut() {
         progress.at(team.contestant.name);
-        team.play(&warm_up)?;
+        let warm = team.play(&warm_up);
+        team.accept(warm, progress)?;
     }
     let mut measures = vec![Vec::new(); teams.len()];
     for round in 0..count {
         for turn in 0..teams.len() {
             let at = (round + turn) % teams.len();
-            progress.at(teams[at].contestant.name);
-            measures[at].push(teams[at].measure(cluster, order)?);
+            let team = &mut teams[at];
+            progress.at(team.contestant.name);
+            if !team.players.is_empty() {
+                let measure = team.measure(cluster, order);
+                measures[at].extend(team.accept(measure, progress)?);
+            }
             progress.step();
         }
     }

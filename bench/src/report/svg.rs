@@ -18,7 +18,7 @@ impl Svg {
         let _ = writeln!(
             text,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
-             width=\"{width}\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"13\" \
+             width=\"{width}\" height=\"{height}\" font-family=\"DejaVu Sans, Verdana, Arial, sans-serif\" font-size=\"13\" \
              fill=\"#222222\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>"
         );
         Svg { text }

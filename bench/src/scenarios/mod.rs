@@ -31,20 +31,16 @@ pub enum Scenario {
     Contended8x8,
 }
 
-/// Runs what was asked for, one scenario after the other.
-pub fn run(args: &Args) -> Result<Vec<Row>, String> {
-    let mut rows = Vec::new();
-    for scenario in &args.scenarios {
-        rows.extend(match scenario {
-            Scenario::Uncontended => uncontended::run(args, "uncontended", 5)?,
-            Scenario::Single => uncontended::run(args, "single", 1)?,
-            Scenario::Contended1x8 => contended::run(args, "contended-1x8", 1, 8)?,
-            Scenario::Contended1x64 => contended::run(args, "contended-1x64", 1, 64)?,
-            Scenario::Contended8x1 => contended::run(args, "contended-8x1", 8, 1)?,
-            Scenario::Contended8x8 => contended::run(args, "contended-8x8", 8, 8)?,
-        });
+/// Measures one scenario.
+pub fn run(scenario: Scenario, args: &Args) -> Result<Vec<Row>, String> {
+    match scenario {
+        Scenario::Uncontended => uncontended::run(args, "uncontended", 5),
+        Scenario::Single => uncontended::run(args, "single", 1),
+        Scenario::Contended1x8 => contended::run(args, "contended-1x8", 1, 8),
+        Scenario::Contended1x64 => contended::run(args, "contended-1x64", 1, 64),
+        Scenario::Contended8x1 => contended::run(args, "contended-8x1", 8, 1),
+        Scenario::Contended8x8 => contended::run(args, "contended-8x8", 8, 8),
     }
-    Ok(rows)
 }
 
 /// Those asked for by `--only`, else `usual`, as far as they fit; each checked for what it needs.
