@@ -2,7 +2,7 @@
 //
 //     node loop.mjs ROLE
 //
-// ROLE is JSON: {contestant, addrs, realm, ...}. Says `ready`, then answers each line, an order
+// ROLE is JSON: {contestant, addrs, realm, process, ...}. Says `ready`, then answers each line, an order
 // {secs, concurrency, names, hold_us, inside}, with a line of what came of it. Ends with its input.
 // Every library comes with its defaults, as far as these let it wait for a lock that others hold.
 // The packages come from LEASEHOLD_TEST_NODE_PEERS/node_modules.
@@ -92,18 +92,18 @@ async function hold(acquired, order) {
   return entered === false ? 1 : 0;
 }
 
-function names(realm, task, order) {
+function names({ realm, process }, task, order) {
   if (order.names === "one") return [`${realm}/one`];
-  return Array.from({ length: NAMES_PER_TASK }, (_, i) => `${realm}/${task}/${i}`);
+  return Array.from({ length: NAMES_PER_TASK }, (_, i) => `${realm}/${process}/${task}/${i}`);
 }
 
-async function work(library, realm, order) {
+async function work(library, role, order) {
   const cpu = process.cpuUsage();
   const start = now();
   const end = start + BigInt(Math.round(order.secs * 1e9));
   const tasks = await Promise.all(
     Array.from({ length: order.concurrency }, (_, task) =>
-      cycle(library, names(realm, task, order), order, end),
+      cycle(library, names(role, task, order), order, end),
     ),
   );
   const { user, system } = process.cpuUsage(cpu);
@@ -132,6 +132,6 @@ const role = JSON.parse(process.argv[2]);
 const library = libraries[role.contestant](role.addrs.map(client));
 console.log("ready");
 for await (const line of createInterface({ input: process.stdin })) {
-  console.log(JSON.stringify(await work(library, role.realm, JSON.parse(line))));
+  console.log(JSON.stringify(await work(library, role, JSON.parse(line))));
 }
 process.exit(0);

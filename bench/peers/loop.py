@@ -2,7 +2,7 @@
 
     loop.py ROLE
 
-ROLE is JSON: {contestant, addrs, realm, ...}. Says `ready`, then answers each line, an order
+ROLE is JSON: {contestant, addrs, realm, process, ...}. Says `ready`, then answers each line, an order
 {secs, concurrency, names, hold_us, inside}, with a line of what came of it. Ends with its input.
 Every library comes with its defaults, as far as these let it wait for a lock that others hold.
 """
@@ -119,18 +119,19 @@ def hold(acquired, order):
     return int(entered is False)
 
 
-def names(realm, task, order):
+def names(role, task, order):
+    realm, process = role["realm"], role["process"]
     if order["names"] == "one":
         return [f"{realm}/one"]
-    return [f"{realm}/{task}/{i}" for i in range(NAMES_PER_TASK)]
+    return [f"{realm}/{process}/{task}/{i}" for i in range(NAMES_PER_TASK)]
 
 
-def work(library, realm, order):
+def work(library, role, order):
     tasks = [Task() for _ in range(order["concurrency"])]
     cpu, start = time.process_time(), time.perf_counter_ns()
     end = start + int(order["secs"] * 1e9)
     threads = [
-        threading.Thread(target=task.run, args=(library, names(realm, at, order), order, end))
+        threading.Thread(target=task.run, args=(library, names(role, at, order), order, end))
         for at, task in enumerate(tasks)
     ]
     for thread in threads:
@@ -155,7 +156,7 @@ def main():
     library = LIBRARIES[role["contestant"]](role["addrs"])
     print("ready", flush=True)
     for line in sys.stdin:
-        print(json.dumps(work(library, role["realm"], json.loads(line))), flush=True)
+        print(json.dumps(work(library, role, json.loads(line))), flush=True)
 
 
 main()

@@ -25,7 +25,7 @@ pub fn play(role: &str) -> Result<(), String> {
         });
         while let Some(line) = next.recv().await {
             let order: Order = serde_json::from_str(&line).map_err(|error| error.to_string())?;
-            let outcome = work(&client, &role.realm, &order).await;
+            let outcome = work(&client, &role, &order).await;
             say(&serde_json::to_string(&outcome).map_err(|error| error.to_string())?)?;
         }
         Ok(())

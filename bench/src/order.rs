@@ -15,10 +15,25 @@ pub(crate) struct Role {
     pub(crate) addrs: Vec<String>,
     /// Stands in every lock's name, so that contestants never meet.
     pub(crate) realm: String,
+    /// Stands in names that no other process uses.
+    pub(crate) process: usize,
     /// Whether the servers have `DELIFEQ`.
     pub(crate) native_release: bool,
     /// How many threads the contestant's runtime has; 1 is tokio's current_thread.
     pub(crate) threads: usize,
+    /// What the process does all the while; only Leasehold can.
+    pub(crate) beside: Beside,
+}
+
+/// What a process does besides carrying out orders, from before it says `ready`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Beside {
+    /// Keeps so many leases.
+    pub(crate) leases: usize,
+    /// Lets so many tasks wait for locks that it holds itself.
+    pub(crate) waiters: usize,
+    /// Of how many locks.
+    pub(crate) waited_for: usize,
 }
 
 /// One slice of work.
@@ -78,6 +93,9 @@ pub(crate) struct Outcome {
     /// Acquires or releases that failed.
     #[serde(default)]
     pub(crate) failures: u64,
+    /// Leases kept beside that were lost.
+    #[serde(default)]
+    pub(crate) lost: u64,
     /// What the first failure said.
     #[serde(default)]
     pub(crate) failure: Option<String>,

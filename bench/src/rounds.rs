@@ -13,10 +13,11 @@ use crate::stats::{jain, median, median_ratio, percentile};
 /// Connections are made, scripts are known and code is warm after this.
 const WARM_UP_SECS: f64 = 0.2;
 
-/// A contestant with its processes.
+/// A contestant with its processes, and the servers it works on.
 #[derive(Debug)]
-pub(crate) struct Team {
+pub(crate) struct Team<'a> {
     pub(crate) contestant: Contestant,
+    pub(crate) cluster: Option<&'a Cluster>,
     pub(crate) players: Vec<Player>,
 }
 
@@ -25,6 +26,7 @@ pub(crate) struct Team {
 pub(crate) struct Measure {
     pub(crate) cycles_per_s: f64,
     pub(crate) acquire_us: Latency,
+    pub(crate) release_us: Latency,
     pub(crate) client_cpu_us: f64,
     pub(crate) server_cpu_us: f64,
     pub(crate) commands: f64,
@@ -49,23 +51,17 @@ pub(crate) struct Trouble {
     pub(crate) violations: u64,
 }
 
-impl Team {
-    /// Starts `processes` processes of a contestant.
-    pub(crate) fn start(
+impl Team<'_> {
+    /// Starts `processes` processes that play `role`.
+    pub(crate) fn start<'a>(
         contestant: Contestant,
-        cluster: &Cluster,
+        cluster: Option<&'a Cluster>,
+        role: &Role,
         processes: usize,
-        threads: usize,
-    ) -> Result<Team, String> {
-        let role = Role {
-            contestant: contestant.name.to_owned(),
-            addrs: cluster.addrs(),
-            realm: format!("bench/{}", contestant.name),
-            native_release: cluster.has_native_release(),
-            threads,
-        };
-        let players = (0..processes).map(|_| Player::start(&contestant, &role));
-        Ok(Team { contestant, players: players.collect::<Result<_, _>>()? })
+    ) -> Result<Team<'a>, String> {
+        let player = |process| Player::start(&contestant, &Role { process, ..role.clone() });
+        let players = (0..processes).map(player).collect::<Result<_, _>>()?;
+        Ok(Team { contestant, cluster, players })
     }
 
     /// One slice: all processes at once.
@@ -74,6 +70,12 @@ impl Team {
             player.order(order)?;
         }
         self.players.iter().map(|player| player.outcome(order)).collect()
+    }
+
+    /// One slice that is not measured, if the team is still there.
+    pub(crate) fn try_play(&mut self, order: &Order, progress: &Progress) -> Result<(), String> {
+        let played = self.play(order);
+        self.accept(played, progress).map(drop)
     }
 
     /// Somebody else's library that does not come back is out, and the others go on.
@@ -93,17 +95,20 @@ impl Team {
         }
     }
 
-    fn measure(&mut self, cluster: &Cluster, order: &Order) -> Result<Measure, String> {
-        let before = cluster.usage()?;
+    fn measure(&mut self, order: &Order) -> Result<Measure, String> {
+        let before = self.usage()?;
         let outcomes = self.play(order)?;
-        Ok(Measure::of(outcomes, cluster.usage()?.since(before)))
+        Ok(Measure::of(outcomes, self.usage()?.since(before)))
+    }
+
+    fn usage(&self) -> Result<Usage, String> {
+        self.cluster.map_or(Ok(Usage::default()), Cluster::usage)
     }
 }
 
 /// Warms every team up, and lets them take turns: for each team, a measure of each round.
 pub(crate) fn rounds(
-    teams: &mut [Team],
-    cluster: &Cluster,
+    teams: &mut [Team<'_>],
     order: &Order,
     count: usize,
     progress: &Progress,
@@ -111,8 +116,7 @@ pub(crate) fn rounds(
     let warm_up = Order { secs: order.secs.min(WARM_UP_SECS), ..order.clone() };
     for team in teams.iter_mut() {
         progress.at(team.contestant.name);
-        let warm = team.play(&warm_up);
-        team.accept(warm, progress)?;
+        team.try_play(&warm_up, progress)?;
     }
     let mut measures = vec![Vec::new(); teams.len()];
     for round in 0..count {
@@ -121,7 +125,7 @@ pub(crate) fn rounds(
             let team = &mut teams[at];
             progress.at(team.contestant.name);
             if !team.players.is_empty() {
-                let measure = team.measure(cluster, order);
+                let measure = team.measure(order);
                 measures[at].extend(team.accept(measure, progress)?);
             }
             progress.step();
@@ -133,14 +137,14 @@ pub(crate) fn rounds(
 /// The rows of one setting, in the order of the teams.
 pub(crate) fn rows(
     setting: &Row,
-    teams: &[Team],
+    teams: &[Team<'_>],
     measures: &[Vec<Measure>],
     pick: impl Fn(&Measure) -> Latency,
 ) -> Vec<Row> {
     let speeds = |rounds: &[Measure]| rounds.iter().map(|m| m.cycles_per_s).collect::<Vec<_>>();
     let floor = teams.iter().position(|team| team.contestant.name == FLOOR);
     let floors = floor.map(|at| speeds(&measures[at])).unwrap_or_default();
-    let row = |(team, rounds): (&Team, &Vec<Measure>)| {
+    let row = |(team, rounds): (&Team<'_>, &Vec<Measure>)| {
         let of =
             |field: &dyn Fn(&Measure) -> f64| median(&rounds.iter().map(field).collect::<Vec<_>>());
         let of_known = |field: &dyn Fn(&Measure) -> Option<f64>| {
@@ -181,6 +185,7 @@ impl Measure {
         Measure {
             cycles_per_s: cycles / elapsed.max(f64::MIN_POSITIVE),
             acquire_us: Latency::of(&mut all.acquire_ns),
+            release_us: Latency::of(&mut all.release_ns),
             client_cpu_us: cpu_us / cycles.max(1.0),
             server_cpu_us: usage.cpu_us / cycles.max(1.0),
             commands: usage.commands / cycles.max(1.0),

@@ -15,6 +15,15 @@ pub(crate) struct Cluster {
     spies: Mutex<Vec<Connection>>,
 }
 
+/// What may happen to servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Harm {
+    /// SIGKILL: connections break, new ones are refused.
+    Kill,
+    /// SIGSTOP: connections stay, and nothing is ever answered.
+    Hang,
+}
+
 /// What servers have done since they were started.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Usage {
@@ -47,6 +56,18 @@ impl Cluster {
     /// Whether they have `DELIFEQ`.
     pub(crate) fn has_native_release(&self) -> bool {
         self.kind == ServerKind::Valkey
+    }
+
+    /// Harms the last `count` servers. They are not asked any more what they do.
+    pub(crate) fn harm(&self, harm: Harm, count: usize) {
+        let healthy = self.servers.len() - count;
+        self.spies.lock().unwrap_or_else(PoisonError::into_inner).truncate(healthy);
+        for server in &self.servers[healthy..] {
+            match harm {
+                Harm::Kill => server.kill(),
+                Harm::Hang => server.pause(),
+            }
+        }
     }
 
     /// What all of them together have done so far.

@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::clients::Client;
-use crate::order::{Names, Order, Outcome};
+use crate::order::{Names, Order, Outcome, Role};
 
 /// Its own locks of one task: enough that a straggling release of the last is long done when a name
 /// comes round again.
 const NAMES_PER_TASK: usize = 8;
 
 /// Carries out one order.
-pub(crate) async fn work(client: &Arc<Client>, realm: &str, order: &Order) -> Outcome {
+pub(crate) async fn work(client: &Arc<Client>, role: &Role, order: &Order) -> Outcome {
     let (votes_before, cpu_before) = (client.votes(), cpu_time());
     let start = Instant::now();
     let end = start + Duration::from_secs_f64(order.secs);
     let tasks: Vec<_> = (0..order.concurrency)
         .map(|task| {
             let (client, order) = (client.clone(), order.clone());
-            let names = names(realm, task, order.names);
+            let names = names(role, task, order.names);
             tokio::spawn(async move { cycle(&client, &names, &order, end).await })
         })
         .collect();
@@ -42,10 +42,12 @@ pub(crate) async fn work(client: &Arc<Client>, realm: &str, order: &Order) -> Ou
     outcome
 }
 
-fn names(realm: &str, task: usize, names: Names) -> Vec<String> {
+fn names(role: &Role, task: usize, names: Names) -> Vec<String> {
+    let Role { realm, process, .. } = role;
+    let own = |i| format!("{realm}/{process}/{task}/{i}");
     match names {
         Names::One => vec![format!("{realm}/one")],
-        Names::Distinct => (0..NAMES_PER_TASK).map(|i| format!("{realm}/{task}/{i}")).collect(),
+        Names::Distinct => (0..NAMES_PER_TASK).map(own).collect(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::contestants::Contestant;
-use crate::order::Order;
+use crate::order::{Beside, Order, Role};
 use crate::report::progress::Progress;
 use crate::rounds::{Measure, Team, Trouble, rounds, rows};
 use crate::row::Row;
@@ -23,16 +23,31 @@ impl Contest<'_> {
     pub(super) fn run(&self, chosen: &[Contestant], order: &Order) -> Result<Vec<Row>, String> {
         let mut teams = self.teams(chosen)?;
         let count = self.args.rounds;
-        let measures = rounds(&mut teams, self.cluster, order, count, self.progress)?;
+        let measures = rounds(&mut teams, order, count, self.progress)?;
         self.report_trouble(&teams, &measures, order)?;
         let setting = self.setting(order);
         Ok(rows(&setting, &teams, &measures, |measure| measure.acquire_us))
     }
 
-    pub(super) fn teams(&self, chosen: &[Contestant]) -> Result<Vec<Team>, String> {
-        let threads = self.args.runtime.threads();
-        let team = |one: &Contestant| Team::start(*one, self.cluster, self.processes, threads);
-        chosen.iter().map(team).collect()
+    pub(super) fn teams(&self, chosen: &[Contestant]) -> Result<Vec<Team<'_>>, String> {
+        let start = |one: &Contestant| {
+            let role = self.role(one, self.cluster.addrs());
+            Team::start(*one, Some(self.cluster), &role, self.processes)
+        };
+        chosen.iter().map(start).collect()
+    }
+
+    /// What a contestant is told, if it reaches the servers at `addrs`.
+    pub(super) fn role(&self, contestant: &Contestant, addrs: Vec<String>) -> Role {
+        Role {
+            contestant: contestant.name.to_owned(),
+            addrs,
+            realm: format!("bench/{}", contestant.name),
+            process: 0,
+            native_release: self.cluster.has_native_release(),
+            threads: self.args.runtime.threads(),
+            beside: Beside::default(),
+        }
     }
 
     pub(super) fn setting(&self, order: &Order) -> Row {
@@ -45,9 +60,9 @@ impl Contest<'_> {
     }
 
     /// Tells what went wrong. Two holders of one of our own locks is the end of it.
-    fn report_trouble(
+    pub(super) fn report_trouble(
         &self,
-        teams: &[Team],
+        teams: &[Team<'_>],
         measures: &[Vec<Measure>],
         order: &Order,
     ) -> Result<(), String> {

@@ -2,6 +2,8 @@
 
 mod contended;
 mod contest;
+mod delays;
+mod failure;
 mod uncontended;
 
 use clap::ValueEnum;
@@ -9,6 +11,7 @@ use clap::ValueEnum;
 use crate::args::Args;
 use crate::contestants::{self, Contestant};
 use crate::row::Row;
+use crate::servers::Harm;
 
 /// A situation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -29,6 +32,12 @@ pub enum Scenario {
     /// The same with 8 processes of 8 tasks each
     #[value(name = "contended-8x8")]
     Contended8x8,
+    /// Two of five nodes are killed, beside five that are not
+    Killed,
+    /// Two of five nodes hang (SIGSTOP), beside five that do not
+    Hung,
+    /// Five nodes at 2, 4, 6, 8 and 10 ms
+    Delays,
 }
 
 /// Measures one scenario.
@@ -40,6 +49,9 @@ pub fn run(scenario: Scenario, args: &Args) -> Result<Vec<Row>, String> {
         Scenario::Contended1x64 => contended::run(args, "contended-1x64", 1, 64),
         Scenario::Contended8x1 => contended::run(args, "contended-8x1", 8, 1),
         Scenario::Contended8x8 => contended::run(args, "contended-8x8", 8, 8),
+        Scenario::Killed => failure::run(args, "killed", Harm::Kill),
+        Scenario::Hung => failure::run(args, "hung", Harm::Hang),
+        Scenario::Delays => delays::run(args),
     }
 }
 
