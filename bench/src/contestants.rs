@@ -2,6 +2,8 @@
 
 use leasehold_testkit::Need;
 
+use crate::order::Names;
+
 /// A way to take a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Contestant {
@@ -15,6 +17,8 @@ pub(crate) struct Contestant {
     pub(crate) nodes: Nodes,
     /// Needs a server with `DELIFEQ`.
     pub(crate) needs_native: bool,
+    /// Keeps its locks in a file.
+    pub(crate) in_file: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,14 +41,17 @@ const RUST: Contestant = Contestant {
     waits: true,
     nodes: Nodes::Any,
     needs_native: false,
+    in_file: false,
 };
 const BARE: Contestant = Contestant { waits: false, ..RUST };
 const NODE: Contestant = Contestant { language: Language::Node, ..RUST };
 const PYTHON: Contestant = Contestant { language: Language::Python, most: 64, ..RUST };
 
+const FILE: Contestant = Contestant { in_file: true, ..RUST };
+
 /// All of them, the floor first.
 pub(crate) const ALL: &[Contestant] = &[
-    Contestant { name: FLOOR, ..BARE },
+    Contestant { name: "floor", ..BARE },
     Contestant { name: "floor-native", needs_native: true, ..BARE },
     Contestant { name: "floor-script", ..BARE },
     Contestant { name: "floor-p2", ..BARE },
@@ -57,10 +64,10 @@ pub(crate) const ALL: &[Contestant] = &[
     Contestant { name: "pottery", ..PYTHON },
     Contestant { name: "redlock-py", ..PYTHON },
     Contestant { name: "redis-py", nodes: Nodes::One, ..PYTHON },
+    Contestant { name: "sqlite-floor", waits: false, ..FILE },
+    Contestant { name: "leasehold-sqlite", ..FILE },
+    Contestant { name: "leasehold-sqlite-thread", ..FILE },
 ];
-
-/// The one that all are compared with.
-pub(crate) const FLOOR: &str = "floor";
 
 /// The contestants of these names, in the order of [`ALL`].
 pub(crate) fn named(names: &[String]) -> Result<Vec<Contestant>, String> {
@@ -74,7 +81,17 @@ pub(crate) fn named(names: &[String]) -> Result<Vec<Contestant>, String> {
 impl Contestant {
     /// Whether its failure is our fault.
     pub(crate) fn is_ours(&self) -> bool {
-        ["floor", "leasehold"].iter().any(|ours| self.name.starts_with(ours))
+        ["floor", "leasehold", "sqlite"].iter().any(|ours| self.name.starts_with(ours))
+    }
+
+    /// Whether the others are compared with it.
+    pub(crate) fn is_floor(&self) -> bool {
+        ["floor", "sqlite-floor"].contains(&self.name)
+    }
+
+    /// Whether it can cope with such locks: not everybody waits for what others hold.
+    pub(crate) fn can(&self, names: Names) -> bool {
+        self.waits || names == Names::Distinct
     }
 
     /// Whether what it runs on is there.

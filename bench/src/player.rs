@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::order::{Order, Outcome, Role};
 
 /// An interpreter needs about a second to import its libraries; a busy machine makes that many. The
 /// last acquire of a slice may also wait for a lease of ten seconds to run out, more than once.
-const PATIENCE: Duration = Duration::from_secs(45);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One process of a contestant. Dropping it ends the process.
 #[derive(Debug)]
@@ -68,12 +68,15 @@ impl Player {
     }
 
     fn next_line(&self, limit: Duration) -> Result<String, String> {
-        self.answers.recv_timeout(limit).map_err(|_| self.ended())
+        self.answers.recv_timeout(limit).map_err(|error| match error {
+            RecvTimeoutError::Timeout => format!("{} is not done after {limit:?}", self.name),
+            RecvTimeoutError::Disconnected => self.ended(),
+        })
     }
 
     fn ended(&self) -> String {
         let said = fs::read_to_string(self.dir.path().join("stderr")).unwrap_or_default();
-        format!("{} does not answer; its last words: {}", self.name, said.trim())
+        format!("{} ended; its last words: {}", self.name, said.trim())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::contestants::{Contestant, FLOOR};
+use crate::contestants::Contestant;
 use crate::order::{Order, Outcome, Role};
 use crate::player::Player;
 use crate::report::progress::Progress;
@@ -35,12 +35,13 @@ pub(crate) struct Measure {
     pub(crate) trouble: Trouble,
 }
 
-/// Three percentiles.
+/// Some percentiles.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Latency {
     pub(crate) p50: f64,
     pub(crate) p99: f64,
     pub(crate) p999: f64,
+    pub(crate) max: f64,
 }
 
 /// What should not have happened.
@@ -134,6 +135,24 @@ pub(crate) fn rounds(
     Ok(measures)
 }
 
+/// Tells what went wrong. Two holders of one of our own locks is the end of it.
+pub(crate) fn report_trouble(
+    scenario: &str,
+    teams: &[Team<'_>],
+    measures: &[Vec<Measure>],
+    progress: &Progress,
+) -> Result<(), String> {
+    for (team, rounds) in teams.iter().zip(measures) {
+        let Some(trouble) = Trouble::of(rounds) else { continue };
+        let text = format!("{scenario}: {}: {trouble}", team.contestant.name);
+        if trouble.violations > 0 && team.contestant.is_ours() {
+            return Err(text);
+        }
+        progress.note(&text);
+    }
+    Ok(())
+}
+
 /// The rows of one setting, in the order of the teams.
 pub(crate) fn rows(
     setting: &Row,
@@ -142,7 +161,7 @@ pub(crate) fn rows(
     pick: impl Fn(&Measure) -> Latency,
 ) -> Vec<Row> {
     let speeds = |rounds: &[Measure]| rounds.iter().map(|m| m.cycles_per_s).collect::<Vec<_>>();
-    let floor = teams.iter().position(|team| team.contestant.name == FLOOR);
+    let floor = teams.iter().position(|team| team.contestant.is_floor());
     let floors = floor.map(|at| speeds(&measures[at])).unwrap_or_default();
     let row = |(team, rounds): (&Team<'_>, &Vec<Measure>)| {
         let of =
@@ -203,7 +222,7 @@ impl Measure {
 impl Latency {
     fn of(nanos: &mut [u64]) -> Latency {
         let mut at = |share| percentile(nanos, share).map_or(f64::NAN, |ns| ns as f64 / 1e3);
-        Latency { p50: at(0.5), p99: at(0.99), p999: at(0.999) }
+        Latency { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0) }
     }
 }
 

@@ -22,11 +22,12 @@ struct Votes {
 
 impl Leasehold {
     pub(crate) async fn open(role: &Role) -> Result<Leasehold, String> {
-        let background = match role.contestant.as_str() {
-            "leasehold-thread" => Background::OwnThread,
-            _ => Background::CurrentRuntime,
+        let background = match role.contestant.ends_with("-thread") {
+            true => Background::OwnThread,
+            false => Background::CurrentRuntime,
         };
-        let url = format!("redis://{}", role.addrs.join(","));
+        let scheme = if role.contestant.contains("sqlite") { "sqlite:" } else { "redis://" };
+        let url = format!("{scheme}{}", role.addrs.join(","));
         let builder = Locks::builder().url(url).background(background).trust_new_nodes();
         let locks = builder.open().await.map_err(|error| error.to_string())?;
         Ok(Leasehold { locks, votes: Arc::default() })

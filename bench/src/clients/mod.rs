@@ -2,6 +2,7 @@
 
 mod leasehold;
 mod rslock;
+mod sqlite;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,6 +17,7 @@ pub(crate) enum Client {
     Floor(Floor, AtomicU64),
     Leasehold(Leasehold),
     Rslock(Rslock),
+    Sqlite(sqlite::Bare),
 }
 
 /// What it holds.
@@ -24,6 +26,7 @@ pub(crate) enum Held {
     Floor(floor::Held),
     Leasehold(::leasehold::Guard),
     Rslock(::rslock::LockGuard),
+    Sqlite(sqlite::Held),
 }
 
 impl Client {
@@ -35,8 +38,12 @@ impl Client {
             "floor-native" => Mode::Native,
             "floor-script" => Mode::Script { native_release },
             "floor-p2" => Mode::Transaction { native_release },
-            "leasehold" | "leasehold-thread" => {
+            name if name.starts_with("leasehold") => {
                 return Ok(Client::Leasehold(Leasehold::open(role).await?));
+            }
+            "sqlite-floor" => {
+                let bare = sqlite::Bare::open(&role.addrs.concat(), role.process);
+                return bare.map(Client::Sqlite).map_err(|error| error.to_string());
             }
             "rslock" | "rslock-5ms" => return Ok(Client::Rslock(Rslock::open(role))),
             other => return Err(format!("no such contestant: {other}")),
@@ -56,6 +63,7 @@ impl Client {
             }
             Client::Leasehold(client) => client.acquire(name).await.map(Held::Leasehold),
             Client::Rslock(client) => client.acquire(name).await.map(Held::Rslock),
+            Client::Sqlite(bare) => bare.acquire(name).map(Held::Sqlite),
         }
     }
 
@@ -73,7 +81,8 @@ impl Client {
                 guard.release().await;
                 Ok(())
             }
-            (_, Held::Floor(_)) => Err("held by another client".to_owned()),
+            (Client::Sqlite(bare), Held::Sqlite(held)) => bare.release(&held),
+            (_, Held::Floor(_) | Held::Sqlite(_)) => Err("held by another client".to_owned()),
         }
     }
 
@@ -81,7 +90,7 @@ impl Client {
     pub(crate) fn votes(&self) -> Option<(u64, u64)> {
         match self {
             Client::Leasehold(client) => Some(client.votes()),
-            Client::Floor(..) | Client::Rslock(_) => None,
+            Client::Floor(..) | Client::Rslock(_) | Client::Sqlite(_) => None,
         }
     }
 }

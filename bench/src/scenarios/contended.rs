@@ -5,6 +5,7 @@
 
 use super::contest::Contest;
 use crate::args::Args;
+use crate::contestants::Nodes;
 use crate::order::{Names, Order};
 use crate::report::progress::Progress;
 use crate::row::Row;
@@ -22,7 +23,9 @@ pub(super) fn run(
     processes: usize,
     waiters: usize,
 ) -> Result<Vec<Row>, String> {
-    let chosen = super::contestants(args, &USUAL, |contestant| contestant.waits)?;
+    let chosen = super::contestants(args, &USUAL, |contestant| {
+        contestant.waits && !contestant.in_file && contestant.nodes == Nodes::Any
+    })?;
     let cluster = Cluster::start(args.server, NODES)?;
     let progress = Progress::new(scenario, chosen.len() * args.rounds);
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;

@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::contestants::Contestant;
 use crate::order::{Beside, Order, Role};
 use crate::report::progress::Progress;
-use crate::rounds::{Measure, Team, Trouble, rounds, rows};
+use crate::rounds::{Team, report_trouble, rounds, rows};
 use crate::row::Row;
 use crate::servers::Cluster;
 
@@ -24,7 +24,7 @@ impl Contest<'_> {
         let mut teams = self.teams(chosen)?;
         let count = self.args.rounds;
         let measures = rounds(&mut teams, order, count, self.progress)?;
-        self.report_trouble(&teams, &measures, order)?;
+        report_trouble(self.scenario, &teams, &measures, self.progress)?;
         let setting = self.setting(order);
         Ok(rows(&setting, &teams, &measures, |measure| measure.acquire_us))
     }
@@ -57,24 +57,5 @@ impl Contest<'_> {
             concurrency: order.concurrency * self.processes,
             ..Row::default()
         }
-    }
-
-    /// Tells what went wrong. Two holders of one of our own locks is the end of it.
-    pub(super) fn report_trouble(
-        &self,
-        teams: &[Team<'_>],
-        measures: &[Vec<Measure>],
-        order: &Order,
-    ) -> Result<(), String> {
-        for (team, rounds) in teams.iter().zip(measures) {
-            let Some(trouble) = Trouble::of(rounds) else { continue };
-            let (name, tasks) = (team.contestant.name, order.concurrency);
-            let text = format!("{}: {name} with {tasks} tasks: {trouble}", self.scenario);
-            if trouble.violations > 0 && name.starts_with("leasehold") {
-                return Err(text);
-            }
-            self.progress.note(&text);
-        }
-        Ok(())
     }
 }

@@ -6,9 +6,10 @@ use leasehold_testkit::{Fault, Proxy};
 
 use super::contest::Contest;
 use crate::args::Args;
+use crate::contestants::Nodes;
 use crate::order::Order;
 use crate::report::progress::Progress;
-use crate::rounds::{Team, rounds, rows};
+use crate::rounds::{Team, report_trouble, rounds, rows};
 use crate::row::Row;
 use crate::servers::Cluster;
 
@@ -19,7 +20,9 @@ const USUAL: [&str; 5] = ["floor", "leasehold", "leasehold-thread", "rslock", "r
 
 pub(super) fn run(args: &Args) -> Result<Vec<Row>, String> {
     let scenario = "delays";
-    let chosen = super::contestants(args, &USUAL, |contestant| !contestant.needs_native)?;
+    let chosen = super::contestants(args, &USUAL, |contestant| {
+        !contestant.needs_native && !contestant.in_file && contestant.nodes == Nodes::Any
+    })?;
     let levels = if args.concurrency.is_empty() { &CONCURRENCY[..] } else { &args.concurrency };
     let cluster = Cluster::start(args.server, ROUND_TRIPS_MS.len())?;
     let proxies: Vec<Proxy> = cluster.addrs().into_iter().map(Proxy::to).collect();
@@ -37,7 +40,7 @@ pub(super) fn run(args: &Args) -> Result<Vec<Row>, String> {
             .map(|one| Team::start(*one, Some(&cluster), &contest.role(one, addrs.clone()), 1))
             .collect::<Result<Vec<_>, _>>()?;
         let measures = rounds(&mut teams, &order, args.rounds, &progress)?;
-        contest.report_trouble(&teams, &measures, &order)?;
+        report_trouble(scenario, &teams, &measures, &progress)?;
         result.extend(rows(&contest.setting(&order), &teams, &measures, |m| m.acquire_us));
     }
     for row in &mut result {

@@ -5,9 +5,10 @@
 
 use super::contest::Contest;
 use crate::args::Args;
+use crate::contestants::Nodes;
 use crate::order::Order;
 use crate::report::progress::Progress;
-use crate::rounds::{Latency, Measure, rounds, rows};
+use crate::rounds::{report_trouble, rounds, rows};
 use crate::row::Row;
 use crate::servers::{Cluster, Harm};
 
@@ -18,7 +19,9 @@ const CONCURRENCY: [usize; 2] = [1, 16];
 const USUAL: [&str; 5] = ["floor", "leasehold", "leasehold-thread", "rslock", "redlock"];
 
 pub(super) fn run(args: &Args, scenario: &str, harm: Harm) -> Result<Vec<Row>, String> {
-    let chosen = super::contestants(args, &USUAL, |contestant| !contestant.needs_native)?;
+    let chosen = super::contestants(args, &USUAL, |contestant| {
+        !contestant.needs_native && !contestant.in_file && contestant.nodes == Nodes::Any
+    })?;
     let levels = if args.concurrency.is_empty() { &CONCURRENCY[..] } else { &args.concurrency };
     let progress = Progress::new(scenario, levels.len() * chosen.len() * 2 * args.rounds);
     let mut result = Vec::new();
@@ -40,22 +43,29 @@ pub(super) fn run(args: &Args, scenario: &str, harm: Harm) -> Result<Vec<Row>, S
             team.try_play(&order, &progress)?;
         }
         let measures = rounds(&mut teams, &order, args.rounds, &progress)?;
-        good.report_trouble(&teams, &measures, &order)?;
+        report_trouble(scenario, &teams, &measures, &progress)?;
         let halves = [("healthy", 0..chosen.len()), (scenario, chosen.len()..teams.len())];
-        for (what, pick) in PICKS {
-            for (state, half) in halves.clone() {
-                let mut setting = good.setting(&order);
-                setting.scenario = format!("{scenario}{what}/{state}");
-                result.extend(rows(&setting, &teams[half.clone()], &measures[half], pick));
-            }
+        for (state, half) in halves {
+            let (teams, measures) = (&teams[half.clone()], &measures[half]);
+            let named = |what| Row {
+                scenario: format!("{scenario}{what}/{state}"),
+                ..good.setting(&order)
+            };
+            result.extend(rows(&named(""), teams, measures, |measure| measure.acquire_us));
+            let releases = rows(&named("-release"), teams, measures, |measure| measure.release_us);
+            result.extend(releases.into_iter().map(only_latency));
         }
     }
     for row in &mut result {
         (row.jain, row.split_votes) = (None, None);
     }
+    // Those about one question stand together.
+    result.sort_by_key(|row| (row.concurrency, row.scenario.contains("-release")));
     Ok(result)
 }
 
-type Pick = fn(&Measure) -> Latency;
-const PICKS: [(&str, Pick); 2] =
-    [("", |measure| measure.acquire_us), ("-release", |measure| measure.release_us)];
+/// The rest is told of the acquires, and is about whole cycles.
+fn only_latency(row: Row) -> Row {
+    let Row { scenario, contestant, nodes, concurrency, p50_us, p99_us, p999_us, .. } = row;
+    Row { scenario, contestant, nodes, concurrency, p50_us, p99_us, p999_us, ..Row::default() }
+}

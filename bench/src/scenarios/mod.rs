@@ -4,6 +4,7 @@ mod contended;
 mod contest;
 mod delays;
 mod failure;
+mod sqlite;
 mod uncontended;
 
 use clap::ValueEnum;
@@ -38,6 +39,8 @@ pub enum Scenario {
     Hung,
     /// Five nodes at 2, 4, 6, 8 and 10 ms
     Delays,
+    /// A lock in a file against the bare statements, and 8 processes on one file
+    Sqlite,
 }
 
 /// Measures one scenario.
@@ -52,6 +55,7 @@ pub fn run(scenario: Scenario, args: &Args) -> Result<Vec<Row>, String> {
         Scenario::Killed => failure::run(args, "killed", Harm::Kill),
         Scenario::Hung => failure::run(args, "hung", Harm::Hang),
         Scenario::Delays => delays::run(args),
+        Scenario::Sqlite => sqlite::run(args),
     }
 }
 

@@ -24,6 +24,7 @@ const USUAL: [&str; 9] = [
 pub(super) fn run(args: &Args, scenario: &str, nodes: usize) -> Result<Vec<Row>, String> {
     let chosen = super::contestants(args, &USUAL, |contestant| {
         (nodes == 1 || contestant.nodes == Nodes::Any)
+            && !contestant.in_file
             && (args.server == ServerKind::Valkey || !contestant.needs_native)
     })?;
     let levels = if args.concurrency.is_empty() { &CONCURRENCY[..] } else { &args.concurrency };
