@@ -19,9 +19,9 @@ pub struct Args {
     /// What to measure
     #[arg(required = true, value_enum, value_name = "SCENARIO")]
     pub scenarios: Vec<Scenario>,
-    /// How long each turn of a contestant lasts, in seconds
-    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
-    pub secs: f64,
+    /// How long each turn of a contestant lasts, in seconds [default: 1; 60 for many-leases]
+    #[arg(long, value_parser = seconds)]
+    pub secs: Option<f64>,
     /// How many turns each contestant has
     #[arg(long, default_value_t = 5, value_parser = at_least_one)]
     pub rounds: usize,
@@ -40,9 +40,25 @@ pub struct Args {
     /// Only these numbers of tasks
     #[arg(long, value_delimiter = ',', value_name = "TASKS", value_parser = at_least_one)]
     pub concurrency: Vec<usize>,
+    /// At most so many leases in many-leases and growth-leases
+    #[arg(long, default_value_t = 50_000, value_parser = at_least_one)]
+    pub leases: usize,
+    /// At most so many waiters in many-waiters and growth-waiters
+    #[arg(long, default_value_t = 10_000, value_parser = at_least_one)]
+    pub waiters: usize,
+    /// At most so many fences in growth-fences
+    #[arg(long, default_value_t = 10_000_000, value_parser = at_least_one)]
+    pub fences: usize,
     /// What Rust contestants run on
     #[arg(long, value_enum, default_value = "current")]
     pub runtime: RuntimeKind,
+}
+
+impl Args {
+    /// How long a turn lasts.
+    pub fn turn(&self) -> f64 {
+        self.secs.unwrap_or(1.0)
+    }
 }
 
 /// What a process of the bench may be besides the bench itself.

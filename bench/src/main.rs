@@ -24,9 +24,10 @@ fn main() -> ExitCode {
 fn bench(args: &Args) -> Result<(), String> {
     let mut rows = Vec::new();
     for scenario in &args.scenarios {
-        let more = scenarios::run(*scenario, args)?;
-        print!("{}", report::table::table(&more));
-        rows.extend(more);
+        let found = scenarios::run(*scenario, args)?;
+        print!("{}", report::table::table(&found.rows));
+        found.facts.iter().for_each(|fact| println!("{fact}"));
+        rows.extend(found.rows);
         // What is measured is kept, whatever becomes of the next scenario.
         if let Some(file) = &args.json {
             report::write(file, &report::json::json(&rows))?;

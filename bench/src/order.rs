@@ -47,6 +47,9 @@ pub(crate) struct Order {
     pub(crate) names: Names,
     /// How long each holds the lock, in microseconds.
     pub(crate) hold_us: u64,
+    /// Instead of all that: let those go on who wait besides.
+    #[serde(default)]
+    pub(crate) serve: bool,
     /// A file that exists exactly while somebody is inside; `None` where nobody meets.
     pub(crate) inside: Option<PathBuf>,
 }
@@ -54,7 +57,7 @@ pub(crate) struct Order {
 impl Order {
     /// Locks that nobody else asks for, held for no time.
     pub(crate) fn distinct(secs: f64, concurrency: usize) -> Order {
-        Order { secs, concurrency, names: Names::Distinct, hold_us: 0, inside: None }
+        Order { secs, concurrency, names: Names::Distinct, hold_us: 0, serve: false, inside: None }
     }
 }
 
@@ -96,6 +99,9 @@ pub(crate) struct Outcome {
     /// Leases kept beside that were lost.
     #[serde(default)]
     pub(crate) lost: u64,
+    /// Waiters that were not served in the order in which they came.
+    #[serde(default)]
+    pub(crate) out_of_order: u64,
     /// What the first failure said.
     #[serde(default)]
     pub(crate) failure: Option<String>,

@@ -18,6 +18,9 @@ use crate::order::{Order, Outcome, Role};
 /// last acquire of a slice may also wait for a lease of ten seconds to run out, more than once.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Slower than this nobody takes leases on a machine worth measuring.
+const LEASES_PER_SEC: u64 = 500;
+
 /// One process of a contestant. Dropping it ends the process.
 #[derive(Debug)]
 pub(crate) struct Player {
@@ -36,8 +39,8 @@ impl Player {
         let dir = tempfile::tempdir().map_err(|error| failed(&error))?;
         let log = File::create(dir.path().join("stderr")).map_err(|error| failed(&error))?;
         let mut command = command(contestant.language).map_err(|error| failed(&error))?;
-        let role = serde_json::to_string(role).map_err(|error| failed(&error))?;
-        command.arg(role).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        let text = serde_json::to_string(role).map_err(|error| failed(&error))?;
+        command.arg(text).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut child = spawn(command).map_err(|error| failed(&error))?;
         let (Some(orders), Some(said)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(failed(&"no pipes"));
@@ -48,7 +51,8 @@ impl Player {
             BufReader::new(said).lines().map_while(Result::ok).try_for_each(|line| lines.send(line))
         });
         let player = Player { name: name.to_owned(), child, orders, answers, dir };
-        match player.next_line(PATIENCE)?.as_str() {
+        let leases = Duration::from_secs(role.beside.leases as u64 / LEASES_PER_SEC);
+        match player.next_line(PATIENCE + leases)?.as_str() {
             "ready" => Ok(player),
             other => Err(format!("{name} said `{other}` instead of `ready`")),
         }
@@ -65,6 +69,15 @@ impl Player {
         let line = self.next_line(PATIENCE + Duration::from_secs_f64(order.secs))?;
         serde_json::from_str(&line)
             .map_err(|error| format!("{} said something else: {error}", self.name))
+    }
+
+    /// How much memory it has now, in bytes.
+    pub(crate) fn memory(&self) -> Result<f64, String> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))
+            .map_err(|error| error.to_string())?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+        kilobytes.map(|kilobytes| kilobytes * 1024.0).ok_or_else(|| "no VmRSS".to_owned())
     }
 
     fn next_line(&self, limit: Duration) -> Result<String, String> {

@@ -220,7 +220,7 @@ impl Measure {
 }
 
 impl Latency {
-    fn of(nanos: &mut [u64]) -> Latency {
+    pub(crate) fn of(nanos: &mut [u64]) -> Latency {
         let mut at = |share| percentile(nanos, share).map_or(f64::NAN, |ns| ns as f64 / 1e3);
         Latency { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0) }
     }

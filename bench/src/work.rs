@@ -16,6 +16,9 @@ const NAMES_PER_TASK: usize = 8;
 
 /// Carries out one order.
 pub(crate) async fn work(client: &Arc<Client>, role: &Role, order: &Order) -> Outcome {
+    if order.serve {
+        return client.serve().await.unwrap_or_else(|why| Outcome::failed(why));
+    }
     let (votes_before, cpu_before) = (client.votes(), cpu_time());
     let start = Instant::now();
     let end = start + Duration::from_secs_f64(order.secs);
@@ -33,6 +36,8 @@ pub(crate) async fn work(client: &Arc<Client>, role: &Role, order: &Order) -> Ou
             Err(error) => outcome.fail(error.to_string()),
         }
     }
+    tokio::time::sleep_until(end.into()).await;
+    outcome.lost = client.lost().await;
     outcome.elapsed_s = start.elapsed().as_secs_f64();
     outcome.cpu_us = (cpu_time() - cpu_before).as_secs_f64() * 1e6;
     if let (Some((attempts, splits)), Some(before)) = (client.votes(), votes_before) {
@@ -110,7 +115,13 @@ fn cpu_time() -> Duration {
 }
 
 impl Outcome {
-    fn fail(&mut self, why: String) {
+    fn failed(why: String) -> Outcome {
+        let mut outcome = Outcome::default();
+        outcome.fail(why);
+        outcome
+    }
+
+    pub(crate) fn fail(&mut self, why: String) {
         self.failures += 1;
         self.failure.get_or_insert(why);
     }

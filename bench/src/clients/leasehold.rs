@@ -5,12 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold::{AcquireError, Background, Guard, Locks, NodeReports, Owner, Reply};
 
+use tokio::sync::Mutex;
+
+use super::beside::Company;
 use crate::order::Role;
 
 #[derive(Debug)]
 pub(crate) struct Leasehold {
     locks: Locks,
     votes: Arc<Votes>,
+    pub(super) company: Mutex<Company>,
 }
 
 /// How often the nodes were asked.
@@ -30,7 +34,8 @@ impl Leasehold {
         let url = format!("{scheme}{}", role.addrs.join(","));
         let builder = Locks::builder().url(url).background(background).trust_new_nodes();
         let locks = builder.open().await.map_err(|error| error.to_string())?;
-        Ok(Leasehold { locks, votes: Arc::default() })
+        let company = Mutex::new(Company::gather(&locks, role).await?);
+        Ok(Leasehold { locks, votes: Arc::default(), company })
     }
 
     pub(crate) async fn acquire(&self, name: &str) -> Result<Guard, String> {

@@ -1,5 +1,6 @@
 //! The contestants that are written in Rust, behind one face.
 
+mod beside;
 mod leasehold;
 mod rslock;
 mod sqlite;
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use self::leasehold::Leasehold;
 use self::rslock::Rslock;
 use crate::floor::{self, Floor, Mode};
-use crate::order::Role;
+use crate::order::{Outcome, Role};
 
 /// One contestant at work.
 #[derive(Debug)]
@@ -83,6 +84,22 @@ impl Client {
             }
             (Client::Sqlite(bare), Held::Sqlite(held)) => bare.release(&held),
             (_, Held::Floor(_) | Held::Sqlite(_)) => Err("held by another client".to_owned()),
+        }
+    }
+
+    /// Gives free what tasks wait for besides, and tells how they were served.
+    pub(crate) async fn serve(&self) -> Result<Outcome, String> {
+        match self {
+            Client::Leasehold(client) => Ok(client.company.lock().await.serve().await),
+            _ => Err("nobody waits".to_owned()),
+        }
+    }
+
+    /// How many leases kept besides are lost.
+    pub(crate) async fn lost(&self) -> u64 {
+        match self {
+            Client::Leasehold(client) => client.company.lock().await.lost(),
+            _ => 0,
         }
     }
 

@@ -13,6 +13,10 @@ const TOP: f64 = 54.0;
 const PLOT_HEIGHT: f64 = 280.0;
 const BOTTOM: f64 = 56.0;
 const LEGEND_LINE: f64 = 20.0;
+const BAR_PITCH: f64 = 40.0;
+/// Room for names on the left of bars, and for values on their right.
+const BAR_NAMES: f64 = 100.0;
+const BAR_VALUES: f64 = 100.0;
 
 /// All rows of one scenario: what stands before the `/` of its name.
 struct Panel<'a> {
@@ -53,14 +57,20 @@ fn panels(rows: &[Row]) -> Vec<Panel<'_>> {
 impl Panel<'_> {
     fn draw(&self, svg: &mut Svg, top: f64) {
         let axis = axis(self.scenario);
+        svg.title(LEFT, top + 26.0, &format!("{}: {}", self.scenario, axis.title));
+        match self.xs().len() {
+            1 => self.draw_bars(svg, top, axis),
+            _ => self.draw_lines(svg, top, axis),
+        }
+    }
+
+    fn draw_lines(&self, svg: &mut Svg, top: f64, axis: Axis) {
         let values: Vec<f64> = self.rows.iter().filter_map(|row| (axis.value)(row)).collect();
         let scale = Scale::around(&values);
         let xs = self.xs();
         let plot_width = WIDTH - LEFT - RIGHT;
         let x_of = |at: usize| LEFT + plot_width * (at as f64 + 0.5) / xs.len() as f64;
         let y_of = |value: f64| top + TOP + PLOT_HEIGHT * (1.0 - scale.share(value));
-
-        svg.title(LEFT, top + 26.0, &format!("{}: {}", self.scenario, axis.title));
         for tick in scale.ticks() {
             svg.grid(LEFT, WIDTH - RIGHT, y_of(tick));
             svg.label_left(LEFT - 8.0, y_of(tick) + 4.0, &number(tick));
@@ -70,9 +80,7 @@ impl Panel<'_> {
         }
         let what = self.x_title();
         svg.label_below(LEFT + plot_width / 2.0, top + TOP + PLOT_HEIGHT + 42.0, what);
-
-        let contestants = self.contestants(axis);
-        for (at, name) in contestants.iter().enumerate() {
+        for (at, name) in self.contestants(axis).iter().enumerate() {
             let colour = COLOURS[at % COLOURS.len()];
             let points: Vec<(f64, f64)> = xs
                 .iter()
@@ -82,6 +90,23 @@ impl Panel<'_> {
             svg.line(&points, colour);
             let y = top + TOP + 10.0 + LEGEND_LINE * at as f64;
             svg.legend(WIDTH - RIGHT + 18.0, y, colour, name);
+        }
+    }
+
+    /// From nought, so that twice as long is twice as much.
+    fn draw_bars(&self, svg: &mut Svg, top: f64, axis: Axis) {
+        let names = self.contestants(axis);
+        let value = |name: &str| self.xs().first().and_then(|x| self.value(name, x, axis));
+        let most = names.iter().filter_map(|name| value(name)).fold(f64::MIN_POSITIVE, f64::max);
+        let left = LEFT + BAR_NAMES;
+        let pitch = (PLOT_HEIGHT / names.len() as f64).min(BAR_PITCH);
+        for (at, name) in names.iter().enumerate() {
+            let y = top + TOP + pitch * at as f64;
+            let length = value(name).unwrap_or(0.0) / most * (WIDTH - left - BAR_VALUES);
+            let text = value(name).map_or("did not end".to_owned(), |value| format!("{value:.0}"));
+            svg.label_left(left - 8.0, y + pitch / 2.0 + 4.0, name);
+            svg.bar(left, y + pitch * 0.15, length, pitch * 0.7, COLOURS[at % COLOURS.len()]);
+            svg.label_right(left + length + 8.0, y + pitch / 2.0 + 4.0, &text);
         }
     }
 
@@ -234,6 +259,30 @@ mod tests {
     }
 
     #[test]
+    fn a_single_setting_is_drawn_as_bars_and_who_did_not_end_has_none() {
+        let mut out = row("contended-8x1", "redlock", 8, 1.0);
+        (out.cycles_per_s, out.p50_us) = (None, None);
+        let picture = svg(&[
+            row("contended-8x1", "rslock", 8, 200.0),
+            out,
+            row("contended-8x1", "leasehold", 8, 400.0),
+        ]);
+        assert_eq!(picture.matches("<polyline").count(), 0);
+        let at = |text: &str| picture.find(text).expect(text);
+        assert!(at(">leasehold<") < at(">rslock<"), "the longest bar comes first");
+        assert!(at(">rslock<") < at(">redlock<"));
+        assert_eq!(picture.matches("did not end").count(), 1);
+        let widths: Vec<f64> = picture
+            .split("class=\"bar\" width=\"")
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next()?.parse().ok())
+            .collect();
+        assert_eq!(widths.len(), 3);
+        assert!((widths[0] - 2.0 * widths[1]).abs() < 0.2, "{widths:?}");
+        assert_eq!(widths[2], 0.0);
+    }
+
+    #[test]
     fn the_scale_spans_whole_powers_of_ten() {
         let scale = Scale::around(&[30.0, 4000.0]);
         assert_eq!((scale.low, scale.high), (1.0, 4.0));
@@ -242,6 +291,6 @@ mod tests {
         assert_eq!(scale.ticks().first(), Some(&10.0));
         assert_eq!(scale.ticks().last(), Some(&10_000.0));
         assert_eq!(Scale::around(&[10.0]).share(10.0), 0.0);
-        assert_eq!(Scale::around(&[]).ticks().len(), 6);
+        assert_eq!(Scale::around(&[]).ticks(), [1.0, 2.0, 5.0, 10.0]);
     }
 }

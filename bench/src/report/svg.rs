@@ -41,6 +41,18 @@ impl Svg {
         self.write(x, y, "middle", "", text);
     }
 
+    pub(super) fn label_right(&mut self, x: f64, y: f64, text: &str) {
+        self.write(x, y, "start", "", text);
+    }
+
+    pub(super) fn bar(&mut self, x: f64, y: f64, width: f64, height: f64, colour: &str) {
+        let _ = writeln!(
+            self.text,
+            "<rect class=\"bar\" width=\"{width:.1}\" x=\"{x:.1}\" y=\"{y:.1}\" \
+             height=\"{height:.1}\" fill=\"{colour}\"/>"
+        );
+    }
+
     pub(super) fn grid(&mut self, from: f64, to: f64, y: f64) {
         let _ = writeln!(
             self.text,

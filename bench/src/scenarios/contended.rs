@@ -30,10 +30,11 @@ pub(super) fn run(
     let progress = Progress::new(scenario, chosen.len() * args.rounds);
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
     let order = Order {
-        secs: args.secs,
+        secs: args.turn(),
         concurrency: waiters,
         names: Names::One,
         hold_us: HOLD_US,
+        serve: false,
         inside: Some(dir.path().join("inside")),
     };
     Contest { args, scenario, cluster: &cluster, processes, progress: &progress }

@@ -34,7 +34,7 @@ pub(super) fn run(args: &Args) -> Result<Vec<Row>, String> {
     let contest = Contest { args, scenario, cluster: &cluster, processes: 1, progress: &progress };
     let mut result = Vec::new();
     for &concurrency in levels {
-        let order = Order::distinct(args.secs, concurrency);
+        let order = Order::distinct(args.turn(), concurrency);
         let mut teams = chosen
             .iter()
             .map(|one| Team::start(*one, Some(&cluster), &contest.role(one, addrs.clone()), 1))

@@ -26,7 +26,7 @@ pub(super) fn run(args: &Args, scenario: &str, harm: Harm) -> Result<Vec<Row>, S
     let progress = Progress::new(scenario, levels.len() * chosen.len() * 2 * args.rounds);
     let mut result = Vec::new();
     for &concurrency in levels {
-        let order = Order::distinct(args.secs, concurrency);
+        let order = Order::distinct(args.turn(), concurrency);
         let (good, bad) =
             (Cluster::start(args.server, NODES)?, Cluster::start(args.server, NODES)?);
         let contest =

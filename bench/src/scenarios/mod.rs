@@ -4,6 +4,8 @@ mod contended;
 mod contest;
 mod delays;
 mod failure;
+mod growth;
+mod many;
 mod sqlite;
 mod uncontended;
 
@@ -41,11 +43,38 @@ pub enum Scenario {
     Delays,
     /// A lock in a file against the bare statements, and 8 processes on one file
     Sqlite,
+    /// One process keeps 50,000 leases while a node restarts
+    ManyLeases,
+    /// 10,000 tasks of one process wait for 100 locks
+    ManyWaiters,
+    /// The cost with 1, 3, 5 and 7 nodes
+    GrowthNodes,
+    /// The cost beside 1 to 50,000 leases
+    GrowthLeases,
+    /// The cost beside 1 to 10,000 waiters
+    GrowthWaiters,
+    /// The cost with up to 10 million fences on record, on one node
+    GrowthFences,
+}
+
+/// What came of a scenario.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// Figures.
+    pub rows: Vec<Row>,
+    /// Sentences about what has no column.
+    pub facts: Vec<String>,
+}
+
+impl From<Vec<Row>> for Findings {
+    fn from(rows: Vec<Row>) -> Findings {
+        Findings { rows, facts: Vec::new() }
+    }
 }
 
 /// Measures one scenario.
-pub fn run(scenario: Scenario, args: &Args) -> Result<Vec<Row>, String> {
-    match scenario {
+pub fn run(scenario: Scenario, args: &Args) -> Result<Findings, String> {
+    let rows = match scenario {
         Scenario::Uncontended => uncontended::run(args, "uncontended", 5),
         Scenario::Single => uncontended::run(args, "single", 1),
         Scenario::Contended1x8 => contended::run(args, "contended-1x8", 1, 8),
@@ -55,8 +84,15 @@ pub fn run(scenario: Scenario, args: &Args) -> Result<Vec<Row>, String> {
         Scenario::Killed => failure::run(args, "killed", Harm::Kill),
         Scenario::Hung => failure::run(args, "hung", Harm::Hang),
         Scenario::Delays => delays::run(args),
-        Scenario::Sqlite => sqlite::run(args),
-    }
+        Scenario::Sqlite => return sqlite::run(args),
+        Scenario::ManyLeases => return many::leases(args),
+        Scenario::ManyWaiters => return many::waiters(args),
+        Scenario::GrowthNodes => growth::nodes(args),
+        Scenario::GrowthLeases => growth::leases(args),
+        Scenario::GrowthWaiters => growth::waiters(args),
+        Scenario::GrowthFences => growth::fences(args),
+    };
+    rows.map(Findings::from)
 }
 
 /// Those asked for by `--only`, else `usual`, as far as they fit; each checked for what it needs.

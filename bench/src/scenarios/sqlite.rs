@@ -3,6 +3,7 @@
 
 use tempfile::TempDir;
 
+use super::Findings;
 use crate::args::Args;
 use crate::contestants::Contestant;
 use crate::order::{Beside, Names, Order, Role};
@@ -20,19 +21,20 @@ const SETTINGS: [(&str, usize, Names, u64); 4] = [
     ("sqlite-8x1-1ms", 8, Names::One, 999),
 ];
 
-pub(super) fn run(args: &Args) -> Result<Vec<Row>, String> {
+pub(super) fn run(args: &Args) -> Result<Findings, String> {
     let able = |names| super::contestants(args, &USUAL, move |it| it.in_file && it.can(names));
     let sizes = SETTINGS.map(|(_, _, names, _)| able(names).map_or(0, |chosen| chosen.len()));
     let progress = Progress::new("sqlite", sizes.iter().sum::<usize>() * args.rounds);
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let mut result = Vec::new();
+    let mut result = Findings::default();
     for (scenario, processes, names, hold_us) in SETTINGS {
         let Ok(chosen) = able(names) else { continue };
         let order = Order {
-            secs: args.secs,
+            secs: args.turn(),
             concurrency: 1,
             names,
             hold_us,
+            serve: false,
             inside: (hold_us > 0).then(|| dir.path().join("inside")),
         };
         let start =
@@ -43,7 +45,8 @@ pub(super) fn run(args: &Args) -> Result<Vec<Row>, String> {
         for (team, measures) in teams.iter().zip(&measures) {
             let longest = measures.iter().map(|m| m.acquire_us.max).fold(0.0, f64::max) / 1e3;
             let name = team.contestant.name;
-            progress.note(&format!("{scenario}: {name}: the longest wait was {longest:.1} ms"));
+            let fact = format!("{scenario}, {name}: the longest wait was {longest:.1} ms");
+            result.facts.push(fact);
         }
         let concurrency = processes;
         let setting =
@@ -53,9 +56,9 @@ pub(super) fn run(args: &Args) -> Result<Vec<Row>, String> {
             (row.server_cpu_us, row.commands_per_cycle, row.split_votes) = (None, None, None);
             row.jain = row.jain.filter(|_| processes > 1);
         }
-        result.extend(some);
+        result.rows.extend(some);
     }
-    match result.is_empty() {
+    match result.rows.is_empty() {
         true => Err("nobody is left to measure".to_owned()),
         false => Ok(result),
     }

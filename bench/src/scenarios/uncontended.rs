@@ -37,7 +37,7 @@ pub(super) fn run(args: &Args, scenario: &str, nodes: usize) -> Result<Vec<Row>,
     let contest = Contest { args, scenario, cluster: &cluster, processes: 1, progress: &progress };
     let mut rows = Vec::new();
     for &concurrency in levels {
-        let order = Order::distinct(args.secs, concurrency);
+        let order = Order::distinct(args.turn(), concurrency);
         rows.extend(contest.run(&able(concurrency), &order)?);
     }
     // Fairness and split votes are about locks that somebody waits for.
