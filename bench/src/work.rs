@@ -17,7 +17,7 @@ const NAMES_PER_TASK: usize = 8;
 /// Carries out one order.
 pub(crate) async fn work(client: &Arc<Client>, role: &Role, order: &Order) -> Outcome {
     if order.serve {
-        return client.serve().await.unwrap_or_else(|why| Outcome::failed(why));
+        return client.serve().await.unwrap_or_else(Outcome::failed);
     }
     let (votes_before, cpu_before) = (client.votes(), cpu_time());
     let start = Instant::now();
