@@ -10,6 +10,7 @@ pub mod child;
 mod clients;
 mod contestants;
 mod floor;
+pub mod interrupt;
 mod order;
 mod player;
 pub mod report;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use leasehold_bench::args::{Args, Part};
-use leasehold_bench::{child, report, scenarios};
+use leasehold_bench::{child, interrupt, report, scenarios};
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
 }
 
 fn bench(args: &Args) -> Result<(), String> {
+    interrupt::listen().map_err(|error| format!("signals cannot be noticed: {error}"))?;
     let mut rows = Vec::new();
     for scenario in &args.scenarios {
         let found = scenarios::run(*scenario, args)?;

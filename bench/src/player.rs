@@ -6,12 +6,13 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold_testkit::{Need, bound_command, spawn};
 use tempfile::TempDir;
 
 use crate::contestants::{Contestant, Language};
+use crate::interrupt;
 use crate::order::{Order, Outcome, Role};
 
 /// An interpreter needs about a second to import its libraries; a busy machine makes that many. The
@@ -81,10 +82,20 @@ impl Player {
     }
 
     fn next_line(&self, limit: Duration) -> Result<String, String> {
-        self.answers.recv_timeout(limit).map_err(|error| match error {
-            RecvTimeoutError::Timeout => format!("{} is not done after {limit:?}", self.name),
-            RecvTimeoutError::Disconnected => self.ended(),
-        })
+        let end = Instant::now() + limit;
+        loop {
+            let answer = self.answers.recv_timeout(interrupt::LOOK_EVERY);
+            // First: a Ctrl-C also reaches the contestants.
+            interrupt::check()?;
+            match answer {
+                Ok(line) => return Ok(line),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.ended()),
+                Err(RecvTimeoutError::Timeout) if Instant::now() >= end => {
+                    return Err(format!("{} is not done after {limit:?}", self.name));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
     }
 
     fn ended(&self) -> String {

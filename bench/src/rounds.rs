@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::contestants::Contestant;
+use crate::interrupt;
 use crate::order::{Order, Outcome, Role};
 use crate::player::Player;
 use crate::report::progress::Progress;
@@ -87,6 +88,7 @@ impl Team<'_> {
     ) -> Result<Option<T>, String> {
         match came {
             Ok(value) => Ok(Some(value)),
+            Err(_) if interrupt::check().is_err() => interrupt::check().map(|()| None),
             Err(why) if self.contestant.is_ours() => Err(why),
             Err(why) => {
                 progress.note(&format!("{} is out: {why}", self.contestant.name));

@@ -136,3 +136,24 @@ impl Outcome {
         self.failure = self.failure.take().or(other.failure);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_hold_lasts_as_ordered_and_sees_who_is_inside_already() {
+        let dir = tempfile::tempdir().unwrap();
+        let inside = dir.path().join("inside");
+        let order =
+            Order { hold_us: 2_000, inside: Some(inside.clone()), ..Order::distinct(1.0, 1) };
+        let start = Instant::now();
+        assert_eq!(hold(start, &order).await, 0);
+        assert!(start.elapsed() >= Duration::from_millis(2));
+        assert!(!inside.exists());
+
+        assert!(enter(&inside));
+        assert_eq!(hold(Instant::now(), &order).await, 1);
+        assert!(inside.exists(), "whoever was there first is not thrown out");
+    }
+}

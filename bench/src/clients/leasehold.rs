@@ -79,3 +79,46 @@ fn owners(nodes: &NodeReports) -> Vec<&Owner> {
 fn seen(nodes: &NodeReports, owner: &Owner) -> usize {
     owners(nodes).iter().filter(|other| **other == owner).count()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use leasehold::node::NodeId;
+    use leasehold::{Fence, LockName, NodeReport};
+
+    use super::*;
+
+    /// A refusal by five nodes: `+` granted, `-` silent, a letter is who has it there.
+    fn refused(votes: &str) -> AcquireError {
+        let answer = |vote| match vote {
+            '+' => Some(Ok(Reply::Granted)),
+            '-' => None,
+            owner => Some(Ok(Reply::Busy {
+                owner: Owner::from_value(
+                    format!("{owner}:0123456789abcdef0123456789abcdef").as_bytes(),
+                ),
+                expires_in: Some(Duration::from_secs(1)),
+                fence: Fence::ZERO,
+            })),
+        };
+        let report = |(at, vote): (usize, char)| NodeReport {
+            node: NodeId::new(format!("{at}")),
+            answer: answer(vote),
+            after: Duration::ZERO,
+        };
+        let nodes = NodeReports(votes.chars().enumerate().map(report).collect());
+        let lock = LockName::new("x").unwrap();
+        AcquireError::Held { lock, owner: None, expires_in: None, nodes }
+    }
+
+    #[test]
+    fn votes_are_split_if_we_have_some_and_nobody_has_a_quorum() {
+        for split in ["++aab", "+aabb", "+abcd"] {
+            assert!(is_split(&refused(split)), "{split}");
+        }
+        for held in ["aaa--", "++aaa", "+aaa-", "aabbc"] {
+            assert!(!is_split(&refused(held)), "{held}");
+        }
+    }
+}

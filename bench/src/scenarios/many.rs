@@ -9,6 +9,7 @@ use leasehold_testkit::{Connection, Value};
 use super::Findings;
 use crate::args::Args;
 use crate::contestants;
+use crate::interrupt;
 use crate::order::{Beside, Order, Role};
 use crate::player::Player;
 use crate::report::progress::Progress;
@@ -42,11 +43,12 @@ pub(super) fn leases(args: &Args) -> Result<Findings, String> {
     let (outcome, looks) = thread::scope(|scope| {
         let looks = scope.spawn(|| watch(spy, &done));
         player.order(&order)?;
-        thread::sleep(Duration::from_secs_f64(secs / 2.0));
-        progress.step();
-        progress.at("a node restarted");
-        cluster.servers[NODES - 1].restart_empty();
-        let outcome = player.outcome(&order);
+        let outcome = interrupt::sleep(Duration::from_secs_f64(secs / 2.0)).and_then(|()| {
+            progress.step();
+            progress.at("a node restarted");
+            cluster.servers[NODES - 1].restart_empty();
+            player.outcome(&order)
+        });
         done.store(true, Ordering::Relaxed);
         let looks = looks.join().map_err(|_| "the watcher panicked".to_owned())??;
         Ok::<_, String>((outcome?, looks))
