@@ -57,6 +57,7 @@ pub(crate) const ALL: &[Contestant] = &[
     Contestant { name: "floor-p2", ..BARE },
     Contestant { name: "leasehold", ..RUST },
     Contestant { name: "leasehold-thread", ..RUST },
+    Contestant { name: "leasehold-try", waits: false, ..RUST },
     Contestant { name: "rslock", ..RUST },
     Contestant { name: "rslock-5ms", ..RUST },
     Contestant { name: "redlock", ..NODE },

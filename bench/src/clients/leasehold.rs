@@ -14,6 +14,8 @@ use crate::order::Role;
 pub(crate) struct Leasehold {
     locks: Locks,
     votes: Arc<Votes>,
+    /// Joins the queue of its process; otherwise it asks once.
+    waits: bool,
     pub(super) company: Mutex<Company>,
 }
 
@@ -35,10 +37,15 @@ impl Leasehold {
         let builder = Locks::builder().url(url).background(background).trust_new_nodes();
         let locks = builder.open().await.map_err(|error| error.to_string())?;
         let company = Mutex::new(Company::gather(&locks, role).await?);
-        Ok(Leasehold { locks, votes: Arc::default(), company })
+        let waits = role.contestant != "leasehold-try";
+        Ok(Leasehold { locks, votes: Arc::default(), waits, company })
     }
 
     pub(crate) async fn acquire(&self, name: &str) -> Result<Guard, String> {
+        if !self.waits {
+            let guard = self.locks.lock(name).try_acquire().await;
+            return guard.map_err(|error| error.to_string())?.ok_or_else(|| "held".to_owned());
+        }
         let votes = self.votes.clone();
         let request = self.locks.lock(name).wait_forever().on_refusal(move |refusal| {
             votes.attempts.fetch_add(1, Ordering::Relaxed);

@@ -76,7 +76,10 @@ impl Client {
             }
             (_, Held::Leasehold(guard)) => match guard.release().await {
                 ::leasehold::ReleaseOutcome::Released => Ok(()),
-                outcome => Err(format!("{outcome:?}")),
+                ::leasehold::ReleaseOutcome::Unknown { nodes } => {
+                    Err(format!("a release was not confirmed: {nodes}"))
+                }
+                outcome => Err(format!("a release found {outcome:?}")),
             },
             (_, Held::Rslock(guard)) => {
                 guard.release().await;

@@ -133,7 +133,10 @@ async fn cycle(locks: Locks, names: Vec<String>, end: Instant) -> Done {
                 done.acquire.push(acquired - asked);
                 done.release.push(acquired.elapsed());
             }
-            outcome => done.fail(&format!("lock `{name}` was not given back: {outcome:?}")),
+            ReleaseOutcome::Unknown { nodes } => {
+                done.fail(&format!("lock `{name}`: the release was not confirmed: {nodes}"));
+            }
+            outcome => done.fail(&format!("lock `{name}` was not ours any more: {outcome:?}")),
         }
     }
     done
