@@ -15,8 +15,10 @@ use crate::contestants::{Contestant, Language};
 use crate::interrupt;
 use crate::order::{Order, Outcome, Role};
 
-/// An interpreter needs about a second to import its libraries; a busy machine makes that many. The
-/// last acquire of a slice may also wait for a lease of ten seconds to run out, more than once.
+/// An interpreter needs about a second to import its libraries, and a busy machine makes that many;
+/// nodes that are new may have to sit out a quarantine.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+/// The last acquire of a slice may wait for a lease of ten seconds to run out, more than once.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Slower than this nobody takes leases on a machine worth measuring.
@@ -53,7 +55,7 @@ impl Player {
         });
         let player = Player { name: name.to_owned(), child, orders, answers, dir };
         let leases = Duration::from_secs(role.beside.leases as u64 / LEASES_PER_SEC);
-        match player.next_line(PATIENCE + leases)?.as_str() {
+        match player.next_line(READY_WITHIN + leases)?.as_str() {
             "ready" => Ok(player),
             other => Err(format!("{name} said `{other}` instead of `ready`")),
         }

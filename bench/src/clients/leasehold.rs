@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use leasehold::{AcquireError, Background, Guard, Locks, NodeReports, Owner, Reply};
+use leasehold::{AcquireError, Background, Guard, Locks, NodeReports, NodeState, Owner, Reply};
 
 use tokio::sync::Mutex;
 
 use super::beside::Company;
 use crate::order::Role;
+
+/// Longer than the quarantine of a node.
+const ALL_VOTE_WITHIN: Duration = Duration::from_secs(45);
 
 #[derive(Debug)]
 pub(crate) struct Leasehold {
@@ -34,8 +38,9 @@ impl Leasehold {
         };
         let scheme = if role.contestant.contains("sqlite") { "sqlite:" } else { "redis://" };
         let url = format!("{scheme}{}", role.addrs.join(","));
-        let builder = Locks::builder().url(url).background(background).trust_new_nodes();
+        let builder = Locks::builder().url(url).background(background);
         let locks = builder.open().await.map_err(|error| error.to_string())?;
+        all_vote(&locks).await?;
         let company = Mutex::new(Company::gather(&locks, role).await?);
         let waits = role.contestant != "leasehold-try";
         Ok(Leasehold { locks, votes: Arc::default(), waits, company })
@@ -58,6 +63,22 @@ impl Leasehold {
 
     pub(crate) fn votes(&self) -> (u64, u64) {
         (self.votes.attempts.load(Ordering::Relaxed), self.votes.splits.load(Ordering::Relaxed))
+    }
+}
+
+/// Our nodes are new, and nothing is measured before each of them votes. On a machine that is very
+/// busy the first word of a person may come to nothing.
+async fn all_vote(locks: &Locks) -> Result<(), String> {
+    let start = Instant::now();
+    loop {
+        let said = locks.init().await;
+        if locks.nodes().iter().all(|health| health.state == NodeState::Up) {
+            return Ok(());
+        }
+        if start.elapsed() > ALL_VOTE_WITHIN {
+            return Err(format!("not all nodes vote: {:?}; {said:?}", locks.nodes()));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
@@ -89,8 +110,6 @@ fn seen(nodes: &NodeReports, owner: &Owner) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use leasehold::node::NodeId;
     use leasehold::{Fence, LockName, NodeReport};
 
