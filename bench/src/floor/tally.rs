@@ -51,6 +51,8 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     async fn verdict(answers: &[bool]) -> bool {
@@ -64,7 +66,8 @@ mod tests {
             assert!(!waiting.is_finished(), "decided after {given} answers");
             tally.count(answer);
         }
-        waiting.await.unwrap()
+        let limit = Duration::from_secs(10);
+        tokio::time::timeout(limit, waiting).await.expect("a verdict").unwrap()
     }
 
     #[tokio::test]
