@@ -13,14 +13,17 @@ const TOP: f64 = 54.0;
 const PLOT_HEIGHT: f64 = 280.0;
 const BOTTOM: f64 = 56.0;
 const LEGEND_LINE: f64 = 20.0;
-const BAR_PITCH: f64 = 40.0;
+const GAP: f64 = 12.0;
+const BAR_PITCH: f64 = 34.0;
 /// Room for names on the left of bars, and for values on their right.
 const BAR_NAMES: f64 = 100.0;
 const BAR_VALUES: f64 = 100.0;
 
-/// All rows of one scenario: what stands before the `/` of its name.
+/// All rows of one scenario, which is what stands before the `/` of its name. What stands behind it
+/// is on the horizontal axis; numbers of tasks then have a panel each.
 struct Panel<'a> {
     scenario: &'a str,
+    tasks: Option<usize>,
     rows: Vec<&'a Row>,
 }
 
@@ -34,37 +37,72 @@ struct Axis {
 /// An SVG with a panel for each scenario, one below the other.
 pub fn svg(rows: &[Row]) -> String {
     let panels = panels(rows);
-    let height = TOP + PLOT_HEIGHT + BOTTOM;
-    let mut svg = Svg::new(WIDTH, height * panels.len().max(1) as f64);
-    for (at, panel) in panels.iter().enumerate() {
-        panel.draw(&mut svg, at as f64 * height);
+    let mut everybody: Vec<&str> = Vec::new();
+    for row in rows {
+        if !everybody.contains(&row.contestant.as_str()) {
+            everybody.push(&row.contestant);
+        }
+    }
+    let mut svg = Svg::new(WIDTH, panels.iter().map(Panel::height).sum());
+    let mut top = 0.0;
+    for panel in &panels {
+        panel.draw(&mut svg, top, &everybody);
+        top += panel.height();
     }
     svg.finish()
+}
+
+/// The same in every panel.
+fn colour(name: &str, everybody: &[&str]) -> &'static str {
+    let at = everybody.iter().position(|other| *other == name).unwrap_or(0);
+    COLOURS[at % COLOURS.len()]
 }
 
 fn panels(rows: &[Row]) -> Vec<Panel<'_>> {
     let mut panels: Vec<Panel<'_>> = Vec::new();
     for row in rows {
-        let scenario = row.scenario.split('/').next().unwrap_or_default();
-        match panels.iter_mut().find(|panel| panel.scenario == scenario) {
+        let (scenario, tasks) = match row.scenario.split_once('/') {
+            Some((scenario, _)) => (scenario, Some(row.concurrency)),
+            None => (row.scenario.as_str(), None),
+        };
+        let same = |panel: &&mut Panel<'_>| (panel.scenario, panel.tasks) == (scenario, tasks);
+        match panels.iter_mut().find(same) {
             Some(panel) => panel.rows.push(row),
-            None => panels.push(Panel { scenario, rows: vec![row] }),
+            None => panels.push(Panel { scenario, tasks, rows: vec![row] }),
         }
     }
     panels
 }
 
 impl Panel<'_> {
-    fn draw(&self, svg: &mut Svg, top: f64) {
+    fn height(&self) -> f64 {
+        let plot = match self.is_bars() {
+            true => BAR_PITCH * self.contestants(axis(self.scenario)).len() as f64,
+            false => PLOT_HEIGHT + BOTTOM,
+        };
+        TOP + plot + GAP
+    }
+
+    /// With one setting there is nothing to draw lines between.
+    fn is_bars(&self) -> bool {
+        self.xs().len() == 1
+    }
+
+    fn draw(&self, svg: &mut Svg, top: f64, everybody: &[&str]) {
         let axis = axis(self.scenario);
-        svg.title(LEFT, top + 26.0, &format!("{}: {}", self.scenario, axis.title));
-        match self.xs().len() {
-            1 => self.draw_bars(svg, top, axis),
-            _ => self.draw_lines(svg, top, axis),
+        let tasks = match self.tasks {
+            Some(1) => ", 1 task".to_owned(),
+            Some(tasks) => format!(", {tasks} tasks"),
+            None => String::new(),
+        };
+        svg.title(LEFT, top + 26.0, &format!("{}{tasks}: {}", self.scenario, axis.title));
+        match self.is_bars() {
+            true => self.draw_bars(svg, top, axis, everybody),
+            false => self.draw_lines(svg, top, axis, everybody),
         }
     }
 
-    fn draw_lines(&self, svg: &mut Svg, top: f64, axis: Axis) {
+    fn draw_lines(&self, svg: &mut Svg, top: f64, axis: Axis, everybody: &[&str]) {
         let values: Vec<f64> = self.rows.iter().filter_map(|row| (axis.value)(row)).collect();
         let scale = Scale::around(&values);
         let xs = self.xs();
@@ -81,7 +119,7 @@ impl Panel<'_> {
         let what = self.x_title();
         svg.label_below(LEFT + plot_width / 2.0, top + TOP + PLOT_HEIGHT + 42.0, what);
         for (at, name) in self.contestants(axis).iter().enumerate() {
-            let colour = COLOURS[at % COLOURS.len()];
+            let colour = colour(name, everybody);
             let points: Vec<(f64, f64)> = xs
                 .iter()
                 .enumerate()
@@ -94,18 +132,18 @@ impl Panel<'_> {
     }
 
     /// From nought, so that twice as long is twice as much.
-    fn draw_bars(&self, svg: &mut Svg, top: f64, axis: Axis) {
+    fn draw_bars(&self, svg: &mut Svg, top: f64, axis: Axis, everybody: &[&str]) {
         let names = self.contestants(axis);
         let value = |name: &str| self.xs().first().and_then(|x| self.value(name, x, axis));
         let most = names.iter().filter_map(|name| value(name)).fold(f64::MIN_POSITIVE, f64::max);
         let left = LEFT + BAR_NAMES;
-        let pitch = (PLOT_HEIGHT / names.len() as f64).min(BAR_PITCH);
+        let pitch = BAR_PITCH;
         for (at, name) in names.iter().enumerate() {
             let y = top + TOP + pitch * at as f64;
             let length = value(name).unwrap_or(0.0) / most * (WIDTH - left - BAR_VALUES);
             let text = value(name).map_or("did not end".to_owned(), |value| format!("{value:.0}"));
             svg.label_left(left - 8.0, y + pitch / 2.0 + 4.0, name);
-            svg.bar(left, y + pitch * 0.15, length, pitch * 0.7, COLOURS[at % COLOURS.len()]);
+            svg.bar(left, y + pitch * 0.15, length, pitch * 0.7, colour(name, everybody));
             svg.label_right(left + length + 8.0, y + pitch / 2.0 + 4.0, &text);
         }
     }
@@ -250,11 +288,17 @@ mod tests {
             row("uncontended", "floor", 16, 1000.0),
             row("growth-leases/1", "leasehold", 1, 100.0),
             row("growth-leases/10", "leasehold", 1, 50.0),
+            row("growth-leases/1", "leasehold", 16, 10.0),
+            row("growth-leases/10", "leasehold", 16, 5.0),
         ]);
+        assert_eq!(picture.matches("growth-leases, 16 tasks: median µs").count(), 1);
         assert_eq!(picture.matches("cycles per second").count(), 1);
-        assert_eq!(picture.matches("growth-leases: median µs").count(), 1);
-        assert_eq!(picture.matches("<polyline").count(), 3);
-        assert_eq!(picture.matches("<circle").count(), 5);
+        assert_eq!(picture.matches("growth-leases, 1 task: median µs").count(), 1);
+        assert_eq!(picture.matches("<polyline").count(), 4);
+        assert_eq!(picture.matches("<circle").count(), 7);
+        // A point and a mark in the legend of each of its three lines.
+        let of_leasehold = format!("fill=\"{}\"", COLOURS[1]);
+        assert_eq!(picture.matches(&of_leasehold).count(), 8, "one colour in all panels");
         assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
     }
 
