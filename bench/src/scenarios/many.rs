@@ -10,7 +10,7 @@ use super::Findings;
 use crate::args::Args;
 use crate::contestants;
 use crate::interrupt;
-use crate::order::{Beside, Order, Role};
+use crate::order::{Beside, Order, Outcome, Role};
 use crate::player::Player;
 use crate::report::progress::Progress;
 use crate::rounds::Latency;
@@ -22,16 +22,40 @@ const WAITED_FOR: usize = 100;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const DEFAULT_SECS: f64 = 60.0;
 
+/// How the leases were kept.
+struct Kept {
+    /// Memory of a process without leases, with all of them, and at the end.
+    memory: [f64; 3],
+    /// To all nodes.
+    connections: f64,
+    /// Extensions in each 100 ms on one node, from the first on.
+    looks: Vec<f64>,
+    outcome: Outcome,
+}
+
 /// Keeps leases for a while, during which one node restarts without its memory.
 pub(super) fn leases(args: &Args) -> Result<Findings, String> {
-    let cluster = Cluster::start(args.server, NODES)?;
     let secs = args.secs.unwrap_or(DEFAULT_SECS);
+    let kept = keep(args, secs)?;
+    let row = Row {
+        scenario: "many-leases".to_owned(),
+        contestant: "leasehold".to_owned(),
+        nodes: NODES,
+        concurrency: args.leases,
+        client_cpu_us: Some(kept.outcome.cpu_us / kept.looks.iter().sum::<f64>().max(1.0)),
+        ..Row::default()
+    };
+    Ok(Findings { rows: vec![row], facts: kept.facts(args.leases, secs) })
+}
+
+fn keep(args: &Args, secs: f64) -> Result<Kept, String> {
+    let cluster = Cluster::start(args.server, NODES)?;
     let progress = Progress::new("many-leases", 3);
-    let (count, spare) = (args.leases, Beside::default());
     progress.at("taking leases");
+    let spare = Beside::default();
     let empty = start(args, &cluster, spare)?.memory()?;
     let before = connections(&cluster)?;
-    let mut player = start(args, &cluster, Beside { leases: count, ..spare })?;
+    let mut player = start(args, &cluster, Beside { leases: args.leases, ..spare })?;
     let connections = connections(&cluster)? - before;
     let full = player.memory()?;
     progress.step();
@@ -42,8 +66,8 @@ pub(super) fn leases(args: &Args) -> Result<Findings, String> {
     let done = AtomicBool::new(false);
     let (outcome, looks) = thread::scope(|scope| {
         let looks = scope.spawn(|| watch(spy, &done));
-        player.order(&order)?;
-        let outcome = interrupt::sleep(Duration::from_secs_f64(secs / 2.0)).and_then(|()| {
+        let half = Duration::from_secs_f64(secs / 2.0);
+        let outcome = player.order(&order).and_then(|()| interrupt::sleep(half)).and_then(|()| {
             progress.step();
             progress.at("a node restarted");
             cluster.servers[NODES - 1].restart_empty();
@@ -53,41 +77,36 @@ pub(super) fn leases(args: &Args) -> Result<Findings, String> {
         let looks = looks.join().map_err(|_| "the watcher panicked".to_owned())??;
         Ok::<_, String>((outcome?, looks))
     })?;
-    let kept_memory = player.memory()?;
-    progress.step();
-
     // Nothing is extended before a third of the Ttl.
-    let looks: Vec<f64> = looks.into_iter().skip_while(|look| *look < 1.0).collect();
-    let extensions = looks.iter().sum::<f64>();
-    let mean = extensions / looks.len().max(1) as f64;
-    let most = looks.iter().copied().fold(0.0, f64::max);
-    let per_s = mean * 1000.0 / LOOK_EVERY.as_millis() as f64;
-    let facts = vec![
-        format!(
-            "{count} leases of one process: {:.0} bytes each when taken, {:.0} after {secs} s \
-             ({:.1} MB in all, {:.1} MB without any)",
-            (full - empty) / count as f64,
-            (kept_memory - empty) / count as f64,
-            kept_memory / 1e6,
-            empty / 1e6,
-        ),
-        format!("{:.1} connections per node", connections / NODES as f64),
-        format!(
-            "{per_s:.0} extensions a second per node; per 100 ms {mean:.0} on average and {most:.0} \
-             at most, {:.2} times the average",
-            most / mean.max(f64::MIN_POSITIVE)
-        ),
-        format!("{} lost in {secs} s; one node restarted empty half-way", outcome.lost),
-    ];
-    let row = Row {
-        scenario: "many-leases".to_owned(),
-        contestant: "leasehold".to_owned(),
-        nodes: NODES,
-        concurrency: count,
-        client_cpu_us: Some(outcome.cpu_us / extensions.max(1.0)),
-        ..Row::default()
-    };
-    Ok(Findings { rows: vec![row], facts })
+    let looks = looks.into_iter().skip_while(|look| *look < 1.0).collect();
+    Ok(Kept { memory: [empty, full, player.memory()?], connections, looks, outcome })
+}
+
+impl Kept {
+    fn facts(&self, leases: usize, secs: f64) -> Vec<String> {
+        let [empty, full, after] = self.memory;
+        let each = |memory: f64| (memory - empty) / leases as f64;
+        let mean = self.looks.iter().sum::<f64>() / self.looks.len().max(1) as f64;
+        let most = self.looks.iter().copied().fold(0.0, f64::max);
+        vec![
+            format!(
+                "{leases} leases of one process: {:.0} bytes each when taken, {:.0} after {secs} s \
+                 ({:.1} MB in all, {:.1} MB without any)",
+                each(full),
+                each(after),
+                after / 1e6,
+                empty / 1e6,
+            ),
+            format!("{:.1} connections per node", self.connections / NODES as f64),
+            format!(
+                "{:.0} extensions a second per node; per 100 ms {mean:.0} on average and \
+                 {most:.0} at most, {:.2} times the average",
+                mean / LOOK_EVERY.as_secs_f64(),
+                most / mean.max(f64::MIN_POSITIVE)
+            ),
+            format!("{} lost in {secs} s; one node restarted empty half-way", self.outcome.lost),
+        ]
+    }
 }
 
 /// Lets very many tasks wait, and then serves them.
