@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    acquire, completions, config, doctor, extend, force_release, hold, init, list, man, names,
-    nodes, plan, release, run, status, watch,
+    acquire, bench, completions, config, doctor, extend, force_release, hold, init, list, man,
+    names, nodes, plan, release, run, status, watch,
 };
 use crate::output::ColorChoice;
 
@@ -104,6 +104,7 @@ pub(crate) enum Command {
     Nodes(nodes::Args),
     Doctor(doctor::Args),
     Plan(plan::Args),
+    Bench(bench::Args),
     Config(config::Args),
     Completions(completions::Args),
     Man(man::Args),

@@ -67,6 +67,7 @@ async fn dispatch(command: &Command, context: &Context) -> Result<Exit, Failure>
         Command::Nodes(args) => commands::nodes::exec(args, context).await,
         Command::Doctor(args) => commands::doctor::exec(args, context).await,
         Command::Plan(args) => commands::plan::exec(args, context),
+        Command::Bench(args) => commands::bench::exec(args, context).await,
         Command::Config(args) => commands::config::exec(args, context),
         Command::Completions(args) => commands::completions::exec(args, context),
         Command::Man(args) => commands::man::exec(args, context),

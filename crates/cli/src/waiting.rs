@@ -1,7 +1,7 @@
 //! Asking for a lock on the command line: the flags that `run` and `hold` have in common, and the
 //! waiting, which a signal can end at any time.
 
-mod line;
+pub(crate) mod line;
 
 use std::time::{Duration, Instant};
 

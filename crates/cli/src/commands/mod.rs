@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub(crate) mod acquire;
+pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod doctor;

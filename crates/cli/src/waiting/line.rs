@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_millis(150);
 /// A terminal that says it is narrower than this is not believed.
 const COLUMNS_MIN: usize = 20;
 
-pub(super) fn can_be_shown() -> bool {
+pub(crate) fn can_be_shown() -> bool {
     stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
@@ -107,13 +107,13 @@ fn short(time: Duration) -> String {
 }
 
 /// The line on the terminal; dropped, it is erased.
-struct Line;
+pub(crate) struct Line;
 
 /// To the first column, and everything right of it away.
 const ERASE: &str = "\r\x1b[K";
 
 impl Line {
-    fn draw(&self, text: &str) {
+    pub(crate) fn draw(&self, text: &str) {
         let size = rustix::termios::tcgetwinsize(stderr()).map(|size| usize::from(size.ws_col));
         // A terminal that does not know its size says 0.
         let columns = size.ok().filter(|columns| *columns >= COLUMNS_MIN).unwrap_or(80);

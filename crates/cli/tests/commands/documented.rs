@@ -38,6 +38,7 @@ fn every_object_has_exactly_the_documented_fields() {
         &["doctor", "--watch", "10ms"],
         &["init"],
         &["plan", "--price", "1"],
+        &["bench", "--secs", "10ms", "--concurrency", "2"],
         &["config"],
         &[
             "force-release",

@@ -11,6 +11,7 @@ use crate::screen::on_a_screen;
 
 const PAGES: &[&str] = &[
     "acquire",
+    "bench",
     "completions",
     "config",
     "doctor",
