@@ -12,7 +12,6 @@ const IDENTITY_KEY: &str = "bench:node";
 const IDENTITY: &str = "leasehold1 cluster=0123456789abcdef nodes=5 max_ttl=30000 \
      life=0123456789abcdef0123456789abcdef run=0123456789abcdef0123456789abcdef01234567 \
      state=admitted floor=1700000000000000 born=1700000000000000";
-const FLOOR: &str = "1700000000000000";
 
 const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
@@ -55,21 +54,24 @@ pub(super) struct Question {
 #[derive(Debug)]
 pub(super) struct Commands {
     mode: Mode,
-    /// How a server calls the scripts of this mode.
+    /// The scripts of this mode, and how a server calls them.
+    texts: [String; 2],
     acquire: String,
     release: String,
+    /// Leasehold's scripts want the fences under a key that ends in the digest of the identity.
+    fences: String,
 }
 
 impl Commands {
     pub(super) fn new(mode: Mode) -> Commands {
-        let (acquire, release) = scripts(mode);
-        let name = |text: &str| sha1_smol::Sha1::from(text).digest().to_string();
-        Commands { mode, acquire: name(acquire), release: name(release) }
+        let texts = scripts(mode);
+        let [acquire, release] = texts.each_ref().map(|text| sha1(text));
+        Commands { mode, texts, acquire, release, fences: format!("{FENCES}:{}", sha1(IDENTITY)) }
     }
 
     /// What a node is told once, and how many replies it gives: its identity, and the scripts.
     pub(super) fn preparations(&self) -> (Vec<u8>, usize) {
-        let (acquire, release) = scripts(self.mode);
+        let [acquire, release] = &self.texts;
         let mut out = Vec::new();
         encode(&mut out, &["SET", IDENTITY_KEY, IDENTITY]);
         encode(&mut out, &["SCRIPT", "LOAD", acquire]);
@@ -88,19 +90,7 @@ impl Commands {
                 let proposal = now_micros().to_string();
                 encode(
                     &mut bytes,
-                    &[
-                        "EVALSHA",
-                        &self.acquire,
-                        "3",
-                        key,
-                        IDENTITY_KEY,
-                        FENCES,
-                        IDENTITY,
-                        value,
-                        TTL_MS,
-                        FLOOR,
-                        &proposal,
-                    ],
+                    &["EVALSHA", &self.acquire, "2", key, &self.fences, value, TTL_MS, &proposal],
                 );
                 Question { bytes, skip: 0, yes: Yes::One }
             }
@@ -145,12 +135,19 @@ impl Commands {
 
 /// The texts for acquire and release. A mode that uses no script for one of them loads it all the
 /// same: once, and unmeasured.
-fn scripts(mode: Mode) -> (&'static str, &'static str) {
-    match mode {
-        Mode::Plain | Mode::Native => (ACQUIRE, COMPARE_AND_DELETE),
-        Mode::Script { .. } => (ACQUIRE, RELEASE),
-        Mode::Transaction { .. } => (ACQUIRE, DELETE_EITHER),
-    }
+fn scripts(mode: Mode) -> [String; 2] {
+    // With an identity of its own, beside that of Leasehold on the same servers.
+    let acquire = ACQUIRE.replace("leasehold:node", IDENTITY_KEY);
+    let release = match mode {
+        Mode::Plain | Mode::Native => COMPARE_AND_DELETE,
+        Mode::Script { .. } => RELEASE,
+        Mode::Transaction { .. } => DELETE_EITHER,
+    };
+    [acquire, release.to_owned()]
+}
+
+fn sha1(text: &str) -> String {
+    sha1_smol::Sha1::from(text).digest().to_string()
 }
 
 fn first_owner(value: &str) -> String {
