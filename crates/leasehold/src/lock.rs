@@ -212,7 +212,9 @@ impl LockRequest {
                 waiter.get_or_insert_with(fresh).stand(timers, owner.as_ref(), freed).await;
                 continue;
             }
-            waiter.step_aside();
+            if let Some(waiter) = &mut waiter {
+                waiter.step_aside();
+            }
             tokio::select! {
                 biased;
                 () = cluster.sleep(pause.min(left)) => {}

@@ -99,7 +99,7 @@ async fn whoever_counts_its_attempts_stands_in_no_line() {
 async fn no_lock_may_be_called_like_a_line() {
     let cluster = Cluster::of(1);
     let locks = open(&format!("{}?prefix=", cluster.url())).await;
-    for name in ["leasehold:line:x", "leasehold:seen:x", "leasehold:fences", "leasehold:node"] {
+    for name in ["leasehold:line:x", "leasehold:seen:x", "leasehold:fences:x", "leasehold:node"] {
         let error = locks.lock(name).try_acquire().await.unwrap_err().to_string();
         assert!(error.contains("leasehold's own"), "{error}");
     }
