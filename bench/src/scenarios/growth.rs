@@ -141,7 +141,7 @@ fn record_fences(cluster: &Cluster, from: usize, to: usize) -> Result<(), String
                 "EVAL",
                 RECORD,
                 "1",
-                "leasehold:fences",
+                &server.fences_key(),
                 &first.to_string(),
                 &last.to_string(),
                 &base,
