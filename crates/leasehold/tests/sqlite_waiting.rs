@@ -220,7 +220,10 @@ fn a_watch_of_nobody_in_line_is_told_too_and_leaves_nothing_behind() {
     let path = folder.path().join("locks.db");
     let (holder, node) = (admitted(&path), open(&path).unwrap());
     granted(&holder, "one", 1, 200);
+    let (over, _) = watch(&node, "one");
     let (watch, words) = watch(&node, "one");
+    expect_in_line(&path, 2);
+    drop(over);
     expect_in_line(&path, 1);
     released(&holder, "one", 1);
     assert_eq!(words.recv_timeout(SOON), Ok(Watched::Free));
