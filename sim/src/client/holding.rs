@@ -51,27 +51,54 @@ impl Client {
     }
 
     fn begin(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
-        self.holders[holder].backoff = Backoff::new(RetryPolicy::DEFAULT);
-        self.holders[holder].looked = false;
+        self.begin_wish(holder);
         self.acquire(time, holder, acts);
     }
 
+    pub(super) fn begin_wish(&mut self, holder: usize) {
+        self.holders[holder].backoff = Backoff::new(RetryPolicy::DEFAULT);
+        self.holders[holder].looked = false;
+    }
+
     fn acquire(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
+        let value = self.name_attempt(holder);
+        let lock = &self.holders[holder].lock;
+        let value = self.worn_value(lock).unwrap_or(value);
+        let proposal = self.propose(time, lock, Fence::ZERO);
+        self.holders[holder].turns = 0;
+        self.ask_as(time, holder, value, proposal, acts);
+    }
+
+    /// A fresh name for an attempt, which also serves as its holder value.
+    pub(super) fn name_attempt(&mut self, holder: usize) -> Holder {
+        let who = Holder::new(&self.holders[holder].label, self.chance.nonce()).expect("ASCII");
+        self.holders[holder].who = who.clone();
+        who
+    }
+
+    /// Begins an attempt with this holder value and this proposal.
+    pub(super) fn ask_as(
+        &mut self,
+        time: Time,
+        holder: usize,
+        value: Holder,
+        proposal: Fence,
+        acts: &mut Vec<Act>,
+    ) {
         let now = self.now(time);
-        let value = Holder::new(&self.holders[holder].label, self.chance.nonce()).expect("ASCII");
         let lock = self.holders[holder].lock.clone();
-        let proposal = self.propose(time, &lock, Fence::ZERO);
         let spec = AcquireSpec {
             lock: lock.clone(),
-            holder: value.clone(),
-            ttl: self.habits.ttl,
+            holder: value,
+            ttl: self.holders[holder].ttl,
             drift: self.policy.drift,
             min_validity: Duration::ZERO,
         };
         let round = AcquireRound::new(spec, self.quorum, proposal, now);
         self.holders[holder].started = time;
         self.holders[holder].doing = Doing::Acquiring(Box::new(round));
-        acts.push(Act::Tell(Happening::Started { who: value, lock }));
+        let who = self.holders[holder].who.clone();
+        acts.push(Act::Tell(Happening::Started { who, lock }));
         let op = self.new_op(holder);
         if self.chance.percent(self.habits.drops) {
             let after = self.chance.duration(Duration::ZERO..self.habits.limit);
@@ -167,7 +194,7 @@ impl Client {
         ask
     }
 
-    fn new_op(&mut self, holder: usize) -> u64 {
+    pub(super) fn new_op(&mut self, holder: usize) -> u64 {
         self.counter += 1;
         self.holders[holder].op = self.counter;
         self.counter
@@ -176,6 +203,7 @@ impl Client {
     /// Lets the core decide what an answer, or the time limit, amounts to.
     pub(super) fn decide(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
         let (now, op) = (self.now(time), self.holders[holder].op);
+        let who = self.holders[holder].who.clone();
         match &mut self.holders[holder].doing {
             Doing::Acquiring(round) => {
                 let step = round.step(now);
@@ -209,10 +237,9 @@ impl Client {
                     ExtendStep::Extended { deadline } if now < keeper.lease().deadline => {
                         let refreshed = round.next() > keeper.lease().token;
                         keeper.extended(now, deadline, round.next());
-                        let lease = keeper.lease();
-                        let until = self.clock.when(lease.deadline.as_nanos(), time);
-                        let (who, started) = (lease.holder.clone(), *asked);
-                        let happening = Happening::Extended { who, started, refreshed, until };
+                        let until = self.clock.when(keeper.lease().deadline.as_nanos(), time);
+                        let happening =
+                            Happening::Extended { who, started: *asked, refreshed, until };
                         acts.push(Act::Tell(happening));
                     }
                     ExtendStep::Extended { .. } => {}
@@ -269,7 +296,8 @@ impl Client {
         self.new_op(holder);
         self.holders[holder].retired = self.is_last_round;
         acts.push(Act::Tell(Happening::Acquired {
-            who: lease.holder.clone(),
+            who: self.holders[holder].who.clone(),
+            value: lease.holder.clone(),
             lock: lease.lock.clone(),
             fence: lease.fence,
             started: self.holders[holder].started,
@@ -277,31 +305,45 @@ impl Client {
         }));
         let most = if self.is_last_round { LAST_WORK } else { self.habits.work };
         let work = self.chance.duration(Duration::ZERO..most);
+        let highest = lease.fence;
         let keeper = Box::new(Keeper::new(lease, now, self.habits.extends, self.habits.max_hold));
         let work_until = now.plus(work);
-        self.holders[holder].doing =
-            Doing::Holding { keeper, extending: None, last: None, asked: time, work_until };
+        self.holders[holder].doing = Doing::Holding {
+            keeper,
+            extending: None,
+            last: None,
+            asked: time,
+            work_until,
+            highest,
+        };
         self.keep(time, holder, acts);
     }
 
     /// Works on, extends, gives back, or finds that it is lost.
     fn keep(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
         let now = self.now(time);
-        let Doing::Holding { keeper, extending, work_until, .. } = &self.holders[holder].doing
+        let Doing::Holding { keeper, extending, work_until, highest, .. } =
+            &self.holders[holder].doing
         else {
             return;
         };
+        let highest = *highest;
         // Whatever was begun before the last round ends with it.
         let is_overdue = self.is_last_round && !self.holders[holder].retired;
         let work_until = if is_overdue { now } else { *work_until };
         let lease = keeper.lease().clone();
         let (step, is_extending) = (keeper.step(now), extending.is_some());
         if let KeeperStep::Lost(_) = step {
-            acts.push(Act::Tell(Happening::Lost { who: lease.holder.clone() }));
+            let who = self.holders[holder].who.clone();
+            acts.push(Act::Tell(Happening::Lost { who }));
             return self.release(time, holder, &lease, false, acts);
         }
         if now >= work_until {
-            acts.push(Act::Tell(Happening::Done { who: lease.holder.clone() }));
+            if let Some(next) = self.successor(holder) {
+                return self.hand_over(time, holder, next, &lease, highest, acts);
+            }
+            let who = self.holders[holder].who.clone();
+            acts.push(Act::Tell(Happening::Done { who }));
             return self.release(time, holder, &lease, true, acts);
         }
         let wake = match step {
@@ -328,7 +370,9 @@ impl Client {
         let now = self.now(time);
         let limit = self.habits.limit.min(lease.validity_at(now));
         let mut doing = std::mem::replace(&mut self.holders[holder].doing, Doing::Thinking);
-        let Doing::Holding { keeper, extending, last, asked, .. } = &mut doing else { return };
+        let Doing::Holding { keeper, extending, last, asked, highest, .. } = &mut doing else {
+            return;
+        };
         *asked = time;
         if let Some(fence) = last.take().and_then(|(_, round)| round.superseded()) {
             keeper.superseded(fence);
@@ -336,6 +380,7 @@ impl Client {
         let propose = |above| self.propose(time, &lease.lock, above);
         let round = keeper.round(self.quorum, self.policy.drift, now, propose);
         let request = round.request(lease);
+        *highest = round.next().max(*highest);
         *extending = Some(round);
         self.holders[holder].doing = doing;
         self.new_op(holder);
@@ -368,7 +413,8 @@ impl Client {
         acts: &mut Vec<Act>,
     ) {
         self.new_op(holder);
-        acts.push(Act::Tell(Happening::GaveUp { who: value.clone() }));
+        let who = self.holders[holder].who.clone();
+        acts.push(Act::Tell(Happening::GaveUp { who }));
         let lock = self.holders[holder].lock.clone();
         let request = Arc::new(Request::Release { lock, holder: value.clone() });
         for member in 0..self.members.len() {
