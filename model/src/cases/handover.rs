@@ -19,12 +19,12 @@ pub(super) fn sound() -> Vec<Case> {
 fn acquire() -> Vec<Case> {
     let chain = Setup { agents: 4, handovers: 2, ..BASE };
     vec![
-        holds("handover", "one of three attempts has its holder value from another", BASE, 0),
+        holds("handover", "one of three attempts has its holder value from another", BASE, 15_109),
         holds(
             "handover-r1",
             "handed over, second rounds",
             Setup { more_rounds: 1, agents: 2, ..BASE },
-            0,
+            12_069,
         ),
         large(holds(
             "handover-k3-r1",
@@ -32,14 +32,14 @@ fn acquire() -> Vec<Case> {
             Setup { more_rounds: 1, proposals: 2, ..BASE },
             0,
         )),
-        holds("handover-chain", "two of four are handed over", chain.clone(), 0),
+        holds("handover-chain", "two of four are handed over", chain.clone(), 639_908),
         large(holds(
             "handover-chain-extend",
             "two of four are handed over, the first two may extend",
             Setup { extends: 1, keepers: 2, checks: &[F1, F2, F5, F7, H], ..chain },
             0,
         )),
-        large(holds("handover-n5", "five nodes", Setup { nodes: 5, ..BASE }, 0)),
+        large(holds("handover-n5", "five nodes", Setup { nodes: 5, ..BASE }, 268_706)),
     ]
 }
 
@@ -49,13 +49,13 @@ fn extend() -> Vec<Case> {
             "handover-extend",
             "one of three is handed over, the first two may extend",
             Setup { keepers: 2, ..EXTEND },
-            0,
+            606_793,
         ),
         large(holds(
             "handover-extend-all",
             "one of three is handed over, all may extend",
             EXTEND,
-            0,
+            1_611_496,
         )),
         large(holds(
             "handover-extend-twice",
@@ -83,7 +83,7 @@ fn refresh() -> Vec<Case> {
             "handover-refresh",
             "one of three is handed over, the first may refresh",
             Setup { keepers: 1, ..REFRESH },
-            0,
+            156_815,
         ),
         large(holds(
             "handover-refresh-p4",
@@ -95,7 +95,7 @@ fn refresh() -> Vec<Case> {
             "handover-refresh-two",
             "the same, the first two may refresh",
             Setup { keepers: 2, ..REFRESH },
-            0,
+            549_948,
         )),
         large(holds(
             "handover-refresh-all",
@@ -113,7 +113,7 @@ fn refresh() -> Vec<Case> {
             "handover-any-proposal",
             "the proposal need not be above a late refresh, but for H",
             Setup { keepers: 1, ..any.clone() },
-            0,
+            293_030,
         ),
         large(holds(
             "handover-any-proposal-two",
@@ -127,13 +127,18 @@ fn refresh() -> Vec<Case> {
 fn exclusion() -> Vec<Case> {
     let extend = Setup { extends: 1, keepers: 2, checks: &[F1, F2, F5, M, H], ..EXCLUSION };
     vec![
-        holds("handover-exclusion", "no expiry: one holder, handed over", EXCLUSION, 0),
-        large(holds("handover-exclusion-extend", "the same, the first two may extend", extend, 0)),
+        holds("handover-exclusion", "no expiry: one holder, handed over", EXCLUSION, 1_532_187),
+        large(holds(
+            "handover-exclusion-extend",
+            "the same, the first two may extend",
+            extend,
+            6_111_906,
+        )),
         large(holds(
             "handover-exclusion-refresh",
             "the same, the first may refresh",
             Setup { refreshes: 1, keepers: 1, checks: &[F1, F2, F5, M, H], ..EXCLUSION },
-            0,
+            7_193_119,
         )),
         large(holds(
             "handover-exclusion-r1",
@@ -150,19 +155,19 @@ fn wipe() -> Vec<Case> {
             "handover-wipe",
             "handed over, and a node that comes back with a floor",
             Setup { wipes: 1, ..BASE },
-            0,
+            139_672,
         ),
         large(holds(
             "handover-wipe-extend",
             "the same, the first two may extend",
             Setup { wipes: 1, keepers: 2, ..EXTEND },
-            0,
+            9_393_356,
         )),
         large(holds(
             "handover-wipe-refresh",
             "the same, the first may refresh",
             Setup { wipes: 1, keepers: 1, ..REFRESH },
-            0,
+            1_879_359,
         )),
         large(holds(
             "handover-wipe-clock",
@@ -222,7 +227,7 @@ pub(super) fn broken() -> Vec<Case> {
             "handover-after-release",
             "a holder value is used again after its release was sent",
             Setup { checks: &[M], ..EXCLUSION },
-            0,
+            11,
         ),
         broken_by(
             Mutation::HandOverCountsExtends,
@@ -236,7 +241,7 @@ pub(super) fn broken() -> Vec<Case> {
             "handover-keeps-grants",
             "what was granted to a hand-over that failed counts for the next",
             Setup { agents: 4, handovers: 2, checks: &[F1], ..BASE },
-            0,
+            10,
         ),
     ]
 }

@@ -1,6 +1,7 @@
 //! A process that wants locks: the core's rounds, keeper and admissions, carried out in simulated
 //! time the way the library's driver carries them out with tasks. It decides nothing itself.
 
+mod asking;
 mod handover;
 mod holding;
 mod looking;
