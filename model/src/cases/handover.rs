@@ -32,7 +32,7 @@ fn acquire() -> Vec<Case> {
             Setup { more_rounds: 1, proposals: 2, ..BASE },
             0,
         )),
-        holds("handover-chain", "two of four are handed over", chain.clone(), 639_908),
+        large(holds("handover-chain", "two of four are handed over", chain.clone(), 639_908)),
         large(holds(
             "handover-chain-extend",
             "two of four are handed over, the first two may extend",
@@ -109,12 +109,12 @@ fn refresh() -> Vec<Case> {
             Setup { extends: 1, keepers: 2, ..REFRESH },
             0,
         )),
-        holds(
+        large(holds(
             "handover-any-proposal",
             "the proposal need not be above a late refresh, but for H",
             Setup { keepers: 1, ..any.clone() },
             293_030,
-        ),
+        )),
         large(holds(
             "handover-any-proposal-two",
             "the same, the first two may refresh",
