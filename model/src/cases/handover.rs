@@ -39,7 +39,12 @@ fn acquire() -> Vec<Case> {
             Setup { extends: 1, keepers: 2, checks: &[F1, F2, F5, F7, H], ..chain },
             0,
         )),
-        large(holds("handover-n5", "five nodes", Setup { nodes: 5, ..BASE }, 268_706)),
+        large(holds(
+            "handover-n5",
+            "five nodes, one of three is handed over",
+            Setup { nodes: 5, ..BASE },
+            268_706,
+        )),
     ]
 }
 
@@ -58,14 +63,8 @@ fn extend() -> Vec<Case> {
             1_611_496,
         )),
         large(holds(
-            "handover-extend-twice",
-            "the same, the first two may extend twice",
-            Setup { extends: 2, keepers: 2, ..EXTEND },
-            0,
-        )),
-        large(holds(
             "handover-extend-n5",
-            "the same, five nodes, the first two may extend",
+            "five nodes, one of three is handed over, the first two may extend",
             Setup { nodes: 5, keepers: 2, ..EXTEND },
             0,
         )),
@@ -81,31 +80,19 @@ fn refresh() -> Vec<Case> {
     vec![
         holds(
             "handover-refresh",
-            "one of three is handed over, the first may refresh",
-            Setup { keepers: 1, ..REFRESH },
-            156_815,
+            "one of three is handed over, the first two may refresh",
+            Setup { keepers: 2, ..REFRESH },
+            549_948,
         ),
         large(holds(
             "handover-refresh-p4",
-            "the same, more numbers",
+            "one of three is handed over, the first may refresh, more numbers",
             Setup { keepers: 1, proposals: 4, ..REFRESH },
-            0,
-        )),
-        large(holds(
-            "handover-refresh-two",
-            "the same, the first two may refresh",
-            Setup { keepers: 2, ..REFRESH },
-            549_948,
-        )),
-        large(holds(
-            "handover-refresh-all",
-            "the same, all may refresh, more numbers",
-            Setup { proposals: 4, ..REFRESH },
-            0,
+            623_734,
         )),
         large(holds(
             "handover-refresh-extend",
-            "the same, the first two may refresh and extend",
+            "one of three is handed over, the first two may refresh and extend",
             Setup { extends: 1, keepers: 2, ..REFRESH },
             0,
         )),
@@ -117,7 +104,7 @@ fn refresh() -> Vec<Case> {
         )),
         large(holds(
             "handover-any-proposal-two",
-            "the same, the first two may refresh",
+            "the proposal need not be above a late refresh, but for H, two may refresh",
             Setup { keepers: 2, ..any },
             0,
         )),
@@ -130,19 +117,19 @@ fn exclusion() -> Vec<Case> {
         holds("handover-exclusion", "no expiry: one holder, handed over", EXCLUSION, 1_532_187),
         large(holds(
             "handover-exclusion-extend",
-            "the same, the first two may extend",
+            "no expiry: one holder, handed over, the first two may extend",
             extend,
             6_111_906,
         )),
         large(holds(
             "handover-exclusion-refresh",
-            "the same, the first may refresh",
+            "no expiry: one holder, handed over, the first may refresh",
             Setup { refreshes: 1, keepers: 1, checks: &[F1, F2, F5, M, H], ..EXCLUSION },
             7_193_119,
         )),
         large(holds(
             "handover-exclusion-r1",
-            "the same, second rounds",
+            "no expiry: one holder, handed over, second rounds",
             Setup { more_rounds: 1, proposals: 2, ..EXCLUSION },
             0,
         )),
@@ -153,19 +140,19 @@ fn wipe() -> Vec<Case> {
     vec![
         holds(
             "handover-wipe",
-            "handed over, and a node that comes back with a floor",
+            "handed over, and a node comes back with a floor",
             Setup { wipes: 1, ..BASE },
             139_672,
         ),
         large(holds(
             "handover-wipe-extend",
-            "the same, the first two may extend",
+            "handed over, a node comes back with a floor, the first two may extend",
             Setup { wipes: 1, keepers: 2, ..EXTEND },
             9_393_356,
         )),
         large(holds(
             "handover-wipe-refresh",
-            "the same, the first may refresh",
+            "handed over, a node comes back with a floor, the first may refresh",
             Setup { wipes: 1, keepers: 1, ..REFRESH },
             1_879_359,
         )),
@@ -180,7 +167,7 @@ fn wipe() -> Vec<Case> {
                 checks: &[F1, F2, F7, H],
                 ..BASE
             },
-            0,
+            5_698_325,
         )),
         large(holds(
             "handover-quarantine",
