@@ -90,7 +90,7 @@ async fn whoever_counts_its_attempts_stands_in_no_line() {
     let _guard = a.lock("l").ttl(LONG).acquire().await.unwrap();
     let retry = RetryPolicy { first: ms(10), longest: ms(10), attempts: Some(5) };
     let refused = wait_for(&b, "l", retry).await.unwrap();
-    let error = refused.err().expect("it is held").to_string();
+    let error = refused.expect_err("it is held").to_string();
     assert!(error.contains("5 attempt(s)"), "{error}");
     assert_eq!(watching(&cluster.servers[0]), 0);
 }
