@@ -1,6 +1,8 @@
 //! How the cost of a cycle grows: with nodes, with leases kept beside it, with waiters, with fences
 //! on record. The floor is measured in the same rounds.
 
+use leasehold_testkit::RedisServer;
+
 use super::contest::Contest;
 use crate::args::Args;
 use crate::contestants::{Contestant, Nodes};
@@ -47,11 +49,15 @@ pub(super) fn fences(args: &Args) -> Result<Vec<Row>, String> {
     let cluster = Cluster::start(args.server, 1)?;
     let (mut there, mut result) = (0, Vec::new());
     for fences in levels {
+        let scenario = format!("growth-fences/{fences}");
+        let contest = contest(args, &scenario, &cluster, &progress);
+        // Fences belong to a record, which the node has once somebody uses it.
+        let teams = contest.teams(&chosen)?;
         progress.at("recording fences");
         record_fences(&cluster, there, fences)?;
         there = fences;
-        let scenario = format!("growth-fences/{fences}");
-        result.extend(measure(args, &scenario, &cluster, &chosen, &progress)?);
+        result.extend(play(args, &contest, teams)?);
+        check_fences(&cluster, fences)?;
     }
     Ok(result)
 }
@@ -132,6 +138,7 @@ const AN_HOUR_MICROS: u128 = 3_600_000_000;
 
 fn record_fences(cluster: &Cluster, from: usize, to: usize) -> Result<(), String> {
     for server in &cluster.servers {
+        let key = fences_key(server)?;
         for first in (from + 1..=to).step_by(PAGE) {
             let last = (first + PAGE - 1).min(to);
             // Younger than what is forgotten for its age, older than what is measured.
@@ -141,7 +148,7 @@ fn record_fences(cluster: &Cluster, from: usize, to: usize) -> Result<(), String
                 "EVAL",
                 RECORD,
                 "1",
-                "leasehold:fences",
+                &key,
                 &first.to_string(),
                 &last.to_string(),
                 &base,
@@ -149,4 +156,21 @@ fn record_fences(cluster: &Cluster, from: usize, to: usize) -> Result<(), String
         }
     }
     Ok(())
+}
+
+/// Those of the locks that were measured stand beside the old ones, or it was all in vain.
+fn check_fences(cluster: &Cluster, recorded: usize) -> Result<(), String> {
+    for server in &cluster.servers {
+        let count = server.command(&["ZCARD", &fences_key(server)?])?.as_int().unwrap_or(0);
+        if count <= recorded as i64 {
+            return Err(format!("Leasehold keeps its fences elsewhere: {count} of {recorded}"));
+        }
+    }
+    Ok(())
+}
+
+/// Where Leasehold keeps the fences given under the node's record.
+fn fences_key(server: &RedisServer) -> Result<String, String> {
+    let record = server.get("leasehold:node").ok_or("no record: leasehold must take part")?;
+    Ok(format!("leasehold:fences:{}", sha1_smol::Sha1::from(record).digest()))
 }
