@@ -1,8 +1,6 @@
 //! How the cost of a cycle grows: with nodes, with leases kept beside it, with waiters, with fences
 //! on record. The floor is measured in the same rounds.
 
-use leasehold_testkit::RedisServer;
-
 use super::contest::Contest;
 use crate::args::Args;
 use crate::contestants::{Contestant, Nodes};
@@ -138,7 +136,7 @@ const AN_HOUR_MICROS: u128 = 3_600_000_000;
 
 fn record_fences(cluster: &Cluster, from: usize, to: usize) -> Result<(), String> {
     for server in &cluster.servers {
-        let key = fences_key(server)?;
+        let key = server.fences_key();
         for first in (from + 1..=to).step_by(PAGE) {
             let last = (first + PAGE - 1).min(to);
             // Younger than what is forgotten for its age, older than what is measured.
@@ -161,16 +159,10 @@ fn record_fences(cluster: &Cluster, from: usize, to: usize) -> Result<(), String
 /// Those of the locks that were measured stand beside the old ones, or it was all in vain.
 fn check_fences(cluster: &Cluster, recorded: usize) -> Result<(), String> {
     for server in &cluster.servers {
-        let count = server.command(&["ZCARD", &fences_key(server)?])?.as_int().unwrap_or(0);
+        let count = server.command(&["ZCARD", &server.fences_key()])?.as_int().unwrap_or(0);
         if count <= recorded as i64 {
             return Err(format!("Leasehold keeps its fences elsewhere: {count} of {recorded}"));
         }
     }
     Ok(())
-}
-
-/// Where Leasehold keeps the fences given under the node's record.
-fn fences_key(server: &RedisServer) -> Result<String, String> {
-    let record = server.get("leasehold:node").ok_or("no record: leasehold must take part")?;
-    Ok(format!("leasehold:fences:{}", sha1_smol::Sha1::from(record).digest()))
 }

@@ -161,7 +161,7 @@ async fn two_processes_take_turns_and_neither_goes_by_the_clock() {
     let cluster = Cluster::of(5);
     let locks = cluster.open().await;
     let processes = [(); 2].map(|()| Process::start("take turns", &cluster.url()));
-    let fences = || number(&cluster.servers[0], &["ZCARD", "leasehold:fences"]);
+    let fences = || number(&cluster.servers[0], &["ZCARD", &cluster.servers[0].fences_key()]);
     eventually(secs(20), "they are at work", || fences() == 1);
     tokio::time::sleep(secs(3)).await;
     drop(locks);
