@@ -47,11 +47,15 @@ pub(super) fn fences(args: &Args) -> Result<Vec<Row>, String> {
     let cluster = Cluster::start(args.server, 1)?;
     let (mut there, mut result) = (0, Vec::new());
     for fences in levels {
+        let scenario = format!("growth-fences/{fences}");
+        let contest = contest(args, &scenario, &cluster, &progress);
+        // Fences belong to a record, which the node has once somebody uses it.
+        let teams = contest.teams(&chosen)?;
         progress.at("recording fences");
         record_fences(&cluster, there, fences)?;
         there = fences;
-        let scenario = format!("growth-fences/{fences}");
-        result.extend(measure(args, &scenario, &cluster, &chosen, &progress)?);
+        result.extend(play(args, &contest, teams)?);
+        check_fences(&cluster, fences)?;
     }
     Ok(result)
 }
@@ -132,6 +136,7 @@ const AN_HOUR_MICROS: u128 = 3_600_000_000;
 
 fn record_fences(cluster: &Cluster, from: usize, to: usize) -> Result<(), String> {
     for server in &cluster.servers {
+        let key = server.fences_key();
         for first in (from + 1..=to).step_by(PAGE) {
             let last = (first + PAGE - 1).min(to);
             // Younger than what is forgotten for its age, older than what is measured.
@@ -141,11 +146,22 @@ fn record_fences(cluster: &Cluster, from: usize, to: usize) -> Result<(), String
                 "EVAL",
                 RECORD,
                 "1",
-                &server.fences_key(),
+                &key,
                 &first.to_string(),
                 &last.to_string(),
                 &base,
             ])?;
+        }
+    }
+    Ok(())
+}
+
+/// Those of the locks that were measured stand beside the old ones, or it was all in vain.
+fn check_fences(cluster: &Cluster, recorded: usize) -> Result<(), String> {
+    for server in &cluster.servers {
+        let count = server.command(&["ZCARD", &server.fences_key()])?.as_int().unwrap_or(0);
+        if count <= recorded as i64 {
+            return Err(format!("Leasehold keeps its fences elsewhere: {count} of {recorded}"));
         }
     }
     Ok(())
