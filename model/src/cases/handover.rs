@@ -106,7 +106,7 @@ fn refresh() -> Vec<Case> {
             "handover-any-proposal-two",
             "the proposal need not be above a late refresh, but for H, two may refresh",
             Setup { keepers: 2, ..any },
-            0,
+            1_084_958,
         )),
     ]
 }
