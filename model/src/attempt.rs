@@ -16,6 +16,7 @@ impl Protocol {
             match one.stage {
                 Stage::Idle => {
                     self.starts(state, agent, happenings);
+                    self.hand_overs(state, agent, happenings);
                     // Attempts are alike, so they may as well begin in the order of their letters.
                     break;
                 }
@@ -31,13 +32,9 @@ impl Protocol {
     }
 
     fn starts(&self, state: &State, agent: u8, happenings: &mut Vec<Happening>) {
-        let proposals = match self.setup.clock {
-            Some(clock) => state.now.saturating_sub(clock.skew)..=state.now + clock.skew,
-            None => 1..=self.setup.proposals,
-        };
         let lists = if self.setup.lists.is_some() { 1..=2 } else { 2..=2 };
         for list in lists {
-            for proposal in proposals.clone() {
+            for proposal in self.setup.first_proposals(state.now) {
                 happenings.push(Happening::Start { agent, proposal, list });
             }
         }
@@ -68,7 +65,8 @@ impl Protocol {
 
     /// Which questions of an attempt may arrive: its latest one, if it is its turn.
     pub(crate) fn arrivals(&self, state: &State, agent: u8, happenings: &mut Vec<Happening>) {
-        let asked = usize::from(state.agents[usize::from(agent)].asked);
+        let one = &state.agents[usize::from(agent)];
+        let asked = usize::from(one.asked);
         let first = if state.turn > 0 { asked - 1 } else { 0 };
         for (n, node) in state.nodes[..self.setup.nodes].iter().enumerate() {
             let owner = self.view(node).owner;
@@ -81,7 +79,7 @@ impl Protocol {
                 if may_expire {
                     let late = Arrival { expired: true, ..arrival };
                     // A node that takes its own owner back ends as it would have been.
-                    if owner != Some(agent) || self.answer(state, late).0 != in_time {
+                    if owner != Some(one.holder) || self.answer(state, late).0 != in_time {
                         self.hear(state, late, happenings);
                     }
                 }
@@ -119,7 +117,7 @@ impl Protocol {
             true => self.nodes.apply(node.table, Step::Expire).0,
             false => node.table,
         };
-        self.nodes.apply(table, Step::Asked(arrival.agent, one.questions[place], record))
+        self.nodes.apply(table, Step::Asked(one.holder, one.questions[place], record))
     }
 
     /// The reply to the question at `place`, as far as a decision may come of it; 0 if none can.
@@ -221,14 +219,16 @@ impl Protocol {
         agent.extends < self.setup.extends || self.may_refresh(agent)
     }
 
-    pub(crate) fn start(&self, state: &mut State, agent: u8, proposal: u8, list: u8) {
+    /// Begins, as one of the list and with the holder value that were set before.
+    pub(crate) fn start(&self, state: &mut State, agent: u8, proposal: u8) {
         let before = highest_completed(state, agent);
         let one = &mut state.agents[usize::from(agent)];
-        (one.stage, one.list, one.before) = (Stage::Acquiring, list, before);
+        (one.stage, one.before) = (Stage::Acquiring, before);
         if agent >= self.setup.keepers {
             (one.extends, one.refreshes) = (self.setup.extends, self.setup.refreshes);
         }
-        one.round = self.holders.first(&self.nodes, agent, self.setup.list_len(list), proposal);
+        let members = self.setup.list_len(one.list);
+        one.round = self.holders.first(&self.nodes, one.holder, members, proposal);
         self.send(state, agent, Question::Acquire(proposal));
         // With a clock, the proposal tells when it was made.
         if self.setup.clock.is_none() && !self.setup.gives_up() {
@@ -295,6 +295,8 @@ impl Protocol {
         };
         if arrival.expired {
             self.miss(&mut state, arrival.node);
+        } else {
+            state.broke_h |= self.disturbs(&state, arrival, table);
         }
         let node = &mut state.nodes[usize::from(arrival.node)];
         node.table = table;
@@ -316,9 +318,11 @@ impl Protocol {
             return self.ask_again(state, agent, round, proposal);
         }
         state.drop_replies(i);
+        let former_fence = self.former_fence(state, agent);
         let one = &mut state.agents[i];
         match decision {
             Decision::Acquired(fence) => {
+                let fence = former_fence.unwrap_or(fence);
                 state.broke_f2 |= fence <= one.before;
                 (one.fence, one.token) = (fence, fence);
                 (one.stage, one.round, one.before) = (Stage::Held, 0, 0);
@@ -365,17 +369,17 @@ impl Protocol {
             one.extends += 1;
         }
         self.send(state, agent, Question::Extend(token, to));
-        if !self.setup.gives_up() && !self.may_go_on(&state.agents[usize::from(agent)]) {
+        let may_go_on = self.may_go_on(&state.agents[usize::from(agent)]);
+        // A holder that hands over leaves its question under way.
+        if !self.setup.gives_up() && !may_go_on && self.setup.handovers == 0 {
             self.defer(state, agent);
         }
     }
 
     /// Gives up, or releases: to all nodes, also those that never answered.
     pub(crate) fn end(&self, state: &mut State, agent: u8) {
-        let i = usize::from(agent);
-        state.drop_replies(i);
-        let one = &mut state.agents[i];
-        (one.stage, one.round, one.before, one.outdated) = (Stage::Over, 0, 0, false);
+        state.drop_replies(usize::from(agent));
+        state.agents[usize::from(agent)].stop();
         if self.setup.releases {
             self.send(state, agent, Question::Release);
             // To hold on for longer gives others more to break, unless somebody waits for the end.

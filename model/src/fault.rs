@@ -92,10 +92,11 @@ impl Protocol {
 
     /// Notes that the owner on a node lost its lease there.
     pub(crate) fn miss(&self, state: &mut State, node: u8) {
-        if let Some(owner) = self.view(&state.nodes[usize::from(node)]).owner
+        let tenant = self.tenant(state, &state.nodes[usize::from(node)]);
+        if let Some(tenant) = tenant
             && self.setup.checks.contains(&Promise::F6)
         {
-            state.agents[usize::from(owner)].missed = true;
+            state.agents[tenant].missed = true;
         }
     }
 
@@ -152,7 +153,7 @@ impl Protocol {
     /// Whether every attempt of `mask` is over and owns nothing.
     fn are_over(&self, state: &State, mask: u8) -> bool {
         let is_over = |i: usize| {
-            let owns = |node: &Node| self.view(node).owner == Some(i as u8);
+            let owns = |node: &Node| self.tenant(state, node) == Some(i);
             !state.agents[i].is_active() && !state.nodes[..self.setup.nodes].iter().any(owns)
         };
         (0..self.setup.agents).filter(|i| mask >> i & 1 == 1).all(is_over)

@@ -14,6 +14,15 @@ pub enum Happening {
         /// The member list that it is configured for.
         list: u8,
     },
+    /// A holder is done, and an attempt begins with its holder value; nothing is released.
+    HandOver {
+        /// Who is done.
+        from: u8,
+        /// Who begins.
+        to: u8,
+        /// The proposal of its first round.
+        proposal: u8,
+    },
     /// A question of an attempt reaches a node, and the answer is on its way.
     Arrive(Arrival),
     /// A holder decides other than to believe that it holds.

@@ -106,6 +106,11 @@ impl Holders {
         self.round(round).number()
     }
 
+    /// What the round of this number proposes.
+    pub fn proposal(&self, round: u8) -> u8 {
+        small(self.round(round).proposal())
+    }
+
     /// What may be decided from the answers so far, in every way that any part of them was seen.
     pub fn decisions(&self, nodes: &Nodes, round: Round, replies: Replies) -> &[Decision] {
         self.decisions_with(nodes, round, replies, None)

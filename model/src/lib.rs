@@ -6,6 +6,7 @@ mod attempt;
 pub mod case;
 pub mod cases;
 mod fault;
+mod handover;
 pub mod happening;
 pub mod holders;
 pub mod line;

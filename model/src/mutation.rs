@@ -46,6 +46,18 @@ pub enum Mutation {
     ForgetWithoutFloor,
     /// The floor becomes the fence of whatever lock was forgotten, also if that is lower.
     FloorMayFall,
+    /// A handed-over attempt may propose less than its former user sent.
+    HandOverAnyProposal,
+    /// A holder hands over and goes on as if it had not.
+    HandOverGoesOn,
+    /// A handed-over attempt is given the fence of its former user.
+    HandOverKeepsFence,
+    /// A holder sends a release and hands over none the less.
+    HandOverAfterRelease,
+    /// A handed-over attempt counts what nodes answered to the extend of its former user.
+    HandOverCountsExtends,
+    /// An attempt that was handed over and has no quorum hands over, with what was granted to it.
+    HandOverKeepsGrants,
 }
 
 const NOW: Moment = Moment::from_millis(0);

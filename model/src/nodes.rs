@@ -25,7 +25,8 @@ const TTL: Duration = Duration::from_secs(1);
 /// What can happen to one table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// A question of the attempt `.0` arrives, with the number of the record that it expects.
+    /// A question arrives, with the holder value of the attempt `.0` and the number of the record
+    /// that it expects.
     Asked(u8, Question, u8),
     /// The owner's time is over.
     Expire,
@@ -40,7 +41,7 @@ pub enum Step {
 /// What one table shows to those who check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
-    /// The attempt that owns the lock.
+    /// The attempt whose holder value owns the lock.
     pub owner: Option<u8>,
     /// The recorded fence, or else the floor.
     pub fence: u8,
@@ -136,7 +137,7 @@ impl Nodes {
 
     /// The table after `step`, and the number of the reply.
     pub fn apply(&self, table: u16, step: Step) -> (u16, u8) {
-        let result = self.results.get(u64::from(table) << 22 | step.key(), || {
+        let result = self.results.get(u64::from(table) << 23 | step.key(), || {
             let mut after = self.tables.get(table.into()).0.clone();
             let reply = self.run(&mut after, step);
             u64::from(self.number(after)) << 8 | u64::from(self.number_of_reply(abridged(reply)))
@@ -309,16 +310,16 @@ impl Nodes {
 }
 
 impl Step {
-    /// Different for different steps, in 22 bits.
+    /// Different for different steps, in 23 bits.
     fn key(self) -> u64 {
         match self {
-            Self::Asked(agent, question, record) => {
-                u64::from(agent) << 20 | u64::from(question.key()) << 8 | u64::from(record)
+            Self::Asked(holder, question, record) => {
+                u64::from(holder) << 20 | u64::from(question.key()) << 8 | u64::from(record)
             }
-            Self::Expire => 3 << 20,
-            Self::Forget => 3 << 20 | 1,
-            Self::ForgetWithoutFloor => 3 << 20 | 2,
-            Self::Write(record) => 3 << 20 | 1 << 8 | u64::from(record),
+            Self::Expire => 7 << 20,
+            Self::Forget => 7 << 20 | 1,
+            Self::ForgetWithoutFloor => 7 << 20 | 2,
+            Self::Write(record) => 7 << 20 | 1 << 8 | u64::from(record),
         }
     }
 }

@@ -21,6 +21,8 @@ pub enum Promise {
     F7,
     /// Two never hold at once. Only where nothing expires.
     M,
+    /// On a node that granted a handed-over lease, no message of a former user changes anything.
+    H,
 }
 
 impl Promise {
@@ -30,6 +32,7 @@ impl Promise {
         match self {
             Self::F2 => !state.broke_f2,
             Self::F5 => !state.broke_f5,
+            Self::H => !state.broke_h,
             Self::F1 => !pairs(agents).any(|(a, b)| shares_a_number(a, b)),
             Self::M => !pairs(agents).any(|(a, b)| a.holds() && b.holds()),
             Self::F6 => !pairs(agents)
@@ -60,8 +63,7 @@ fn can_be_kept(protocol: &Protocol, state: &State, agent: &Agent) -> bool {
     let members = protocol.setup.list_len(agent.list);
     let kept = state.nodes[..members].iter().filter(|node| {
         let view = protocol.nodes.view(node.table);
-        let owner = view.owner.map(|owner| &state.agents[usize::from(owner)]);
-        owner.is_some_and(|owner| owner.fence == agent.fence) && view.fence <= agent.token
+        view.owner == Some(agent.holder) && view.fence <= agent.token
     });
     kept.count() >= quorum(members).needed()
 }

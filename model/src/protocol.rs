@@ -75,7 +75,12 @@ impl Protocol {
         let mut next = *state;
         match happening {
             Happening::Start { agent, proposal, list } => {
-                self.start(&mut next, agent, proposal, list);
+                let one = &mut next.agents[usize::from(agent)];
+                (one.holder, one.list) = (agent, list);
+                self.start(&mut next, agent, proposal);
+            }
+            Happening::HandOver { from, to, proposal } => {
+                self.hand_over(&mut next, from, to, proposal);
             }
             Happening::Arrive(arrival) => return self.arrive(next, arrival),
             Happening::Decide { agent, decision } => self.decide(&mut next, agent, decision),

@@ -1,5 +1,7 @@
 //! The bounds of one case: how many of what there are, and what may go wrong.
 
+use std::ops::RangeInclusive;
+
 use crate::mutation::Mutation;
 use crate::promise::Promise;
 
@@ -20,6 +22,8 @@ pub struct Setup {
     pub refreshes: u8,
     /// How many of the attempts, in the order in which they begin, may extend and refresh.
     pub keepers: u8,
+    /// How many attempts may begin with the holder value of one that is done.
+    pub handovers: u8,
     /// Whether owners may expire, at any moment.
     pub expiry: bool,
     /// Whether attempts give up and release, by messages that may be late or lost.
@@ -121,6 +125,7 @@ impl Setup {
         extends: 0,
         refreshes: 0,
         keepers: u8::MAX,
+        handovers: 0,
         expiry: true,
         releases: false,
         wipes: 0,
@@ -147,6 +152,14 @@ impl Setup {
         barrier || (self.wipes > 0 && self.rejoin == Rejoin::AfterAttempts)
     }
 
+    /// The proposals that a first round may have.
+    pub fn first_proposals(&self, now: u8) -> RangeInclusive<u8> {
+        match self.clock {
+            Some(clock) => now.saturating_sub(clock.skew)..=now + clock.skew,
+            None => 1..=self.proposals,
+        }
+    }
+
     /// How many nodes a member list has.
     pub fn list_len(&self, list: u8) -> usize {
         match self.lists {
@@ -168,9 +181,13 @@ impl Setup {
             None => text += &format!(" p1..{}", self.proposals),
         }
         text += &format!(" r{}", self.more_rounds);
-        for (letter, count) in
-            [("e", self.extends), ("f", self.refreshes), ("w", self.wipes), ("d", self.drops)]
-        {
+        for (letter, count) in [
+            ("e", self.extends),
+            ("f", self.refreshes),
+            ("h", self.handovers),
+            ("w", self.wipes),
+            ("d", self.drops),
+        ] {
             if count > 0 {
                 text += &format!(" {letter}{count}");
             }

@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 /// The most nodes a case may have.
 pub const NODES_MAX: usize = 5;
 /// The most attempts a case may have.
-pub const AGENTS_MAX: usize = 3;
+pub const AGENTS_MAX: usize = 4;
 /// The most questions one attempt may put to the nodes: rounds, extends, refreshes, the release.
 pub const QUESTIONS_MAX: usize = 6;
 
@@ -15,6 +15,8 @@ pub const QUESTIONS_MAX: usize = 6;
 pub struct Agent {
     /// How far it is.
     pub stage: Stage,
+    /// The attempt whose holder value it uses: itself, or the first of those that handed over.
+    pub holder: u8,
     /// Which member list it is configured for: 1 or 2.
     pub list: u8,
     /// The number of its `AcquireRound` while it acquires, otherwise 0.
@@ -144,6 +146,8 @@ pub struct State {
     pub broke_f2: bool,
     /// Whether F5 was seen broken.
     pub broke_f5: bool,
+    /// Whether H was seen broken.
+    pub broke_h: bool,
 }
 
 impl Agent {
@@ -160,6 +164,16 @@ impl Agent {
     /// Whether it has begun and is not over.
     pub fn is_active(&self) -> bool {
         !matches!(self.stage, Stage::Idle | Stage::Over)
+    }
+
+    /// Takes no further step of its own; what it asked may still arrive.
+    pub fn stop(&mut self) {
+        (self.stage, self.round, self.before, self.outdated) = (Stage::Over, 0, 0, false);
+    }
+
+    /// The highest number that it had sent, once it completed.
+    pub fn highest(&self) -> u8 {
+        self.token.max(self.refreshing)
     }
 
     /// Notes one more question and tells its place.

@@ -51,6 +51,12 @@ fn sentence(
             };
             format!("{} starts with proposal {proposal}{list}", who(agent))
         }
+        Happening::HandOver { from, to, proposal } => format!(
+            "{} is done and hands over to {}, who asks with {}'s holder value and proposal {proposal}",
+            who(from),
+            who(to),
+            who(state.agents[usize::from(from)].holder),
+        ),
         Happening::Arrive(arrival) => {
             let Arrival { agent, node, .. } = arrival;
             let place = usize::from(arrival.question);

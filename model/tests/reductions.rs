@@ -44,7 +44,9 @@ fn the_same_comes_of_it_with_every_step_taken_by_itself() {
         Setup { wipes: 1, ..base.clone() },
         Setup { drops: 1, ..base.clone() },
         Setup { proposals: 3, refreshes: 1, keepers: 1, ..base.clone() },
-        Setup { expiry: false, releases: true, ..base },
+        Setup { expiry: false, releases: true, ..base.clone() },
+        Setup { extends: 1, keepers: 1, handovers: 1, ..base.clone() },
+        Setup { proposals: 3, refreshes: 1, keepers: 1, handovers: 1, ..base },
     ];
     for setup in setups {
         let (few, reduced) = outcomes(setup.clone());

@@ -20,6 +20,8 @@ pub enum Happening {
     Acquired {
         /// Whose.
         who: Holder,
+        /// By what the nodes know it: the same, or what it was handed over with.
+        value: Holder,
         /// Of what.
         lock: LockName,
         /// The fence.
@@ -123,12 +125,14 @@ impl fmt::Display for Happening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Started { who, lock } => write!(f, "{} asks for {lock}", short(who)),
-            Self::Acquired { who, lock, fence, until, .. } => write!(
-                f,
-                "{} ACQUIRED {lock} with fence {fence}, good until {}",
-                short(who),
-                Shown(*until)
-            ),
+            Self::Acquired { who, value, lock, fence, until, .. } => {
+                let with = match value == who {
+                    true => String::new(),
+                    false => format!(", handed over as {}", short(value)),
+                };
+                let (who, until) = (short(who), Shown(*until));
+                write!(f, "{who} ACQUIRED {lock} with fence {fence}, good until {until}{with}")
+            }
             Self::Extended { who, until, refreshed, .. } => {
                 let what = if *refreshed { "refreshed" } else { "extended" };
                 write!(f, "{} {what}, good until {}", short(who), Shown(*until))

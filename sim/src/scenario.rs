@@ -21,6 +21,10 @@ pub enum Assumption {
     Fingerprint,
     /// Nodes do not throw keys away for want of memory
     Eviction,
+    /// Who hands a lease over is done with it
+    Done,
+    /// A holder value is not used again once it was released
+    Fresh,
 }
 
 /// One world.
@@ -46,6 +50,8 @@ pub struct Scenario {
     pub fault_every: Time,
     /// The way to a node and back, without trouble.
     pub latency: Time,
+    /// Percent of the leases that are handed over inside a process if another holder waits there.
+    pub handovers: u64,
     /// What nodes find again when they start.
     pub persistence: Vec<Persistence>,
     /// Which assumption does not hold.
@@ -98,6 +104,8 @@ impl Scenario {
             patience: 20 * SECOND,
             fault_every: chance.within(SECOND / 8..2 * SECOND),
             latency: chance.within(50_000..2_000_000),
+            // By chance of its own: worlds without it stay what they were.
+            handovers: [0, 30, 90, 100][Chance::new(!seed).index(4)],
             persistence,
             broken: wishes.broken,
         }

@@ -71,6 +71,12 @@ impl Keeper {
         &self.lease
     }
 
+    /// The highest number that was ever sent for this lease, by a refresh that failed or is still
+    /// under way as well. Whoever asks with the same holder again must go beyond it.
+    pub fn highest_sent(&self) -> Fence {
+        self.refresh_above.map_or(self.lease.token, |above| above.max(self.lease.token))
+    }
+
     /// What to do at `now`.
     pub fn step(&self, now: Moment) -> KeeperStep {
         if let Some((end, limit)) = self.max_hold

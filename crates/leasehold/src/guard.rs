@@ -118,7 +118,8 @@ impl Guard {
         &self.held.lock
     }
 
-    /// The value that stands for this acquisition on the nodes.
+    /// The value that stands for this lease on the nodes. Where waiters of one process hand a lock over
+    /// among themselves, it is that of the one before.
     pub fn holder(&self) -> &Holder {
         &self.held.holder
     }
@@ -428,12 +429,12 @@ impl Held {
     fn leave(&self) -> bool {
         let (mut state, now) = (self.state(), self.cluster.now());
         let state = &mut *state;
-        let lease = state.keeper.lease();
-        let is_good = matches!(state.phase, Phase::Held) && now < lease.deadline;
+        let deadline = state.keeper.lease().deadline;
+        let is_good = matches!(state.phase, Phase::Held) && now < deadline;
         let Some(turn) = state.turn.take_if(|turn| is_good && turn.leaves(now)) else {
             return false;
         };
-        let legacy = Legacy::of(self.cluster.clone(), lease);
+        let legacy = Legacy::of(self.cluster.clone(), &state.keeper);
         // Before the next one asks: nothing of ours may come behind that.
         state.abandon_extensions();
         self.end(state, Phase::Released);

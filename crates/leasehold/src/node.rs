@@ -63,7 +63,7 @@ pub trait Node: Send + Sync + 'static {
     /// Like everything a node tells a waiter this is a hint, only ever a reason to ask: it may come
     /// without a cause, and may fail to come. It is told from a node's own task or thread, or from
     /// inside of these calls; never while the node holds a mutex of its own.
-    fn watch(&self, lock: &LockName, told: Box<dyn Fn(Watched) + Send + Sync>) -> Option<Watch> {
+    fn watch(&self, lock: &LockName, told: OnWatched) -> Option<Watch> {
         let _ = (lock, told);
         None
     }
@@ -77,7 +77,7 @@ pub trait Node: Send + Sync + 'static {
         &self,
         lock: &LockName,
         ticket: Option<Ticket>,
-        told: Box<dyn Fn(InLine) + Send + Sync>,
+        told: OnPlace,
     ) -> Option<Box<dyn Place>> {
         let _ = (lock, ticket, told);
         None
@@ -85,10 +85,17 @@ pub trait Node: Send + Sync + 'static {
 
     /// From now on calls `told` with each lock for which somebody knocks at this process; see
     /// [`Place::knock`]. Called at most once, by whoever opens the node.
-    fn on_knock(&self, told: Box<dyn Fn(&LockName) + Send + Sync>) {
+    fn on_knock(&self, told: OnKnock) {
         let _ = told;
     }
 }
+
+/// Told what became of a watch.
+pub type OnWatched = Box<dyn Fn(Watched) + Send + Sync>;
+/// Told where a waiter stands.
+pub type OnPlace = Box<dyn Fn(InLine) + Send + Sync>;
+/// Told of each lock that somebody knocks for.
+pub type OnKnock = Box<dyn Fn(&LockName) + Send + Sync>;
 
 /// Keeps a watch going until it is dropped.
 pub type Watch = Box<dyn Send + Sync>;

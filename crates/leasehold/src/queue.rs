@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Fence, Holder, Lease, LockName, Moment, Ttl};
+use leasehold_core::{Fence, Holder, Keeper, LockName, Moment, Ttl};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, Semaphore};
 
@@ -46,11 +46,14 @@ pub(crate) struct Legacy {
     chain: Chain,
 }
 
-/// By whom, and with which fence, the nodes know a lease that was left.
+/// By whom the nodes know a lease that was left.
 #[derive(Debug)]
 pub(crate) struct Heritage {
     pub(crate) holder: Holder,
-    pub(crate) fence: Fence,
+    /// The highest number that was ever sent with this holder. The heir's is above it, so that a late
+    /// refresh of the former user is refused where the heir was granted the lock: it would set the
+    /// former user's Ttl.
+    pub(crate) highest: Fence,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -60,10 +63,10 @@ struct Chain {
 }
 
 impl Legacy {
-    pub(crate) fn of(cluster: Arc<Cluster>, lease: &Lease) -> Self {
+    pub(crate) fn of(cluster: Arc<Cluster>, keeper: &Keeper) -> Self {
         let chain = Chain { since: cluster.now(), times: 0 };
-        let (holder, fence) = (lease.holder.clone(), lease.token);
-        let heritage = Some(Heritage { holder, fence });
+        let (lease, highest) = (keeper.lease(), keeper.highest_sent());
+        let heritage = Some(Heritage { holder: lease.holder.clone(), highest });
         Self { cluster, lock: lease.lock.clone(), ttl: lease.ttl, heritage, chain }
     }
 }

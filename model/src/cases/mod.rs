@@ -1,6 +1,8 @@
-//! The cases: what must hold within which bounds (`sound`), and what must be found (`broken`).
+//! The cases: what must hold within which bounds (`sound`), and what must be found
+//! (`broken`); both for handing over (`handover`).
 
 mod broken;
+mod handover;
 mod sound;
 
 use crate::case::{Case, Expected};
@@ -9,10 +11,14 @@ use crate::setup::{Clock, Setup};
 
 /// All cases, small and large.
 pub fn all() -> Vec<Case> {
-    [sound::acquire(), sound::extend(), sound::refresh(), sound::wipe(), sound::lists()]
+    let sound =
+        [sound::acquire(), sound::extend(), sound::refresh(), sound::wipe(), sound::lists()];
+    sound
         .into_iter()
         .flatten()
+        .chain(handover::sound())
         .chain(broken::all())
+        .chain(handover::broken())
         .collect()
 }
 

@@ -1,16 +1,12 @@
-//! What the holders of a process do: ask, hold, extend, give back, wait.
+//! What the holders of a process do: hold, extend, give back, wait.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::rounds::{
-    AcquireRound, AcquireSpec, AcquireStep, ExtendStep, Refusal, ReleaseRound, ReleaseStep,
-};
-use leasehold_core::{
-    Backoff, Fence, Holder, Keeper, KeeperStep, Lease, NodeError, Request, RetryPolicy, Standing,
-};
+use leasehold_core::rounds::{AcquireStep, ExtendStep, Refusal, ReleaseRound, ReleaseStep};
+use leasehold_core::{Backoff, Holder, Keeper, KeeperStep, Lease, Request, RetryPolicy};
 
-use super::{Act, Client, Doing, LAST_WORK, Pending, Purpose, Timer};
+use super::{Act, Client, Doing, LAST_WORK, Purpose, Timer};
 use crate::clock::Time;
 use crate::history::Happening;
 
@@ -51,131 +47,19 @@ impl Client {
     }
 
     fn begin(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
-        self.holders[holder].backoff = Backoff::new(RetryPolicy::DEFAULT);
-        self.holders[holder].looked = false;
+        self.begin_wish(holder);
         self.acquire(time, holder, acts);
     }
 
-    fn acquire(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
-        let now = self.now(time);
-        let value = Holder::new(&self.holders[holder].label, self.chance.nonce()).expect("ASCII");
-        let lock = self.holders[holder].lock.clone();
-        let proposal = self.propose(time, &lock, Fence::ZERO);
-        let spec = AcquireSpec {
-            lock: lock.clone(),
-            holder: value.clone(),
-            ttl: self.habits.ttl,
-            drift: self.policy.drift,
-            min_validity: Duration::ZERO,
-        };
-        let round = AcquireRound::new(spec, self.quorum, proposal, now);
-        self.holders[holder].started = time;
-        self.holders[holder].doing = Doing::Acquiring(Box::new(round));
-        acts.push(Act::Tell(Happening::Started { who: value, lock }));
-        let op = self.new_op(holder);
-        if self.chance.percent(self.habits.drops) {
-            let after = self.chance.duration(Duration::ZERO..self.habits.limit);
-            acts.push(Act::Wake { at: now.plus(after), timer: Timer::Drop { holder, op } });
-        }
-        self.ask_round(time, holder, acts);
-    }
-
-    /// Puts the acquire question to all members.
-    fn ask_round(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
-        let Doing::Acquiring(round) = &self.holders[holder].doing else { return };
-        let spec = round.spec();
-        let request = Request::Acquire {
-            lock: spec.lock.clone(),
-            holder: spec.holder.clone(),
-            proposal: round.proposal(),
-            ttl: spec.ttl,
-        };
-        let number = round.number();
-        self.ask_all(time, holder, number, request, self.habits.limit, acts);
-        self.decide(time, holder, acts);
-    }
-
-    fn ask_all(
-        &mut self,
-        time: Time,
-        holder: usize,
-        number: u32,
-        request: Request,
-        limit: Duration,
-        acts: &mut Vec<Act>,
-    ) {
-        let now = self.now(time);
-        let op = self.holders[holder].op;
-        let request = Arc::new(request);
-        let is_acquire = matches!(*request, Request::Acquire { .. });
-        let is_vetoed = is_acquire
-            && self
-                .members
-                .iter()
-                .any(|member| matches!(member.admission.standing(), Standing::Foreign { .. }));
-        acts.push(Act::Wake { at: now.plus(limit), timer: Timer::Limit { holder, op } });
-        for member in 0..self.members.len() {
-            let this = &self.members[member];
-            let refusal = |reason: &str| NodeError::NotVoting { reason: reason.to_owned() };
-            let pass = match this.admission.standing() {
-                _ if !request.needs_identity() => Ok(None),
-                Standing::Voting(_) if is_vetoed => Err(refusal("another is foreign")),
-                Standing::Voting(pass) if pass.generation != this.generation => {
-                    Err(refusal("a new connection"))
-                }
-                Standing::Voting(pass) => Ok(Some(pass.record.clone())),
-                standing => Err(standing.objection(now).unwrap_or_else(|| refusal("unknown"))),
-            };
-            let pass = pass.and_then(|pass| {
-                let reason = || "connection refused".to_owned();
-                if this.is_connected {
-                    Ok(pass)
-                } else {
-                    Err(NodeError::Unreachable { reason: reason() })
-                }
-            });
-            match pass {
-                Ok(identity) => {
-                    let purpose = Purpose::Vote { holder, op, round: number };
-                    self.send(time, member, purpose, request.clone(), identity, acts);
-                }
-                Err(error) => match &mut self.holders[holder].doing {
-                    Doing::Acquiring(round) => round.answer(now, number, member, Err(error)),
-                    Doing::Holding { extending: Some(round), .. } => {
-                        round.answer(now, member, Err(error));
-                    }
-                    Doing::Releasing(round) => round.answer(now, member, Err(error)),
-                    _ => {}
-                },
-            }
-        }
-    }
-
-    pub(super) fn send(
-        &mut self,
-        time: Time,
-        member: usize,
-        purpose: Purpose,
-        request: Arc<Request>,
-        identity: Option<Arc<str>>,
-        acts: &mut Vec<Act>,
-    ) -> u64 {
-        self.counter += 1;
-        let ask = self.counter;
-        self.asks.insert(ask, Pending { member, sent: self.now(time), purpose });
-        acts.push(Act::Send { member, ask, request, identity });
-        ask
-    }
-
-    fn new_op(&mut self, holder: usize) -> u64 {
-        self.counter += 1;
-        self.holders[holder].op = self.counter;
-        self.counter
+    pub(super) fn begin_wish(&mut self, holder: usize) {
+        self.holders[holder].backoff = Backoff::new(RetryPolicy::DEFAULT);
+        self.holders[holder].looked = false;
     }
 
     /// Lets the core decide what an answer, or the time limit, amounts to.
     pub(super) fn decide(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
         let (now, op) = (self.now(time), self.holders[holder].op);
+        let who = self.holders[holder].who.clone();
         match &mut self.holders[holder].doing {
             Doing::Acquiring(round) => {
                 let step = round.step(now);
@@ -209,10 +93,9 @@ impl Client {
                     ExtendStep::Extended { deadline } if now < keeper.lease().deadline => {
                         let refreshed = round.next() > keeper.lease().token;
                         keeper.extended(now, deadline, round.next());
-                        let lease = keeper.lease();
-                        let until = self.clock.when(lease.deadline.as_nanos(), time);
-                        let (who, started) = (lease.holder.clone(), *asked);
-                        let happening = Happening::Extended { who, started, refreshed, until };
+                        let until = self.clock.when(keeper.lease().deadline.as_nanos(), time);
+                        let happening =
+                            Happening::Extended { who, started: *asked, refreshed, until };
                         acts.push(Act::Tell(happening));
                     }
                     ExtendStep::Extended { .. } => {}
@@ -269,7 +152,8 @@ impl Client {
         self.new_op(holder);
         self.holders[holder].retired = self.is_last_round;
         acts.push(Act::Tell(Happening::Acquired {
-            who: lease.holder.clone(),
+            who: self.holders[holder].who.clone(),
+            value: lease.holder.clone(),
             lock: lease.lock.clone(),
             fence: lease.fence,
             started: self.holders[holder].started,
@@ -277,31 +161,45 @@ impl Client {
         }));
         let most = if self.is_last_round { LAST_WORK } else { self.habits.work };
         let work = self.chance.duration(Duration::ZERO..most);
+        let highest = lease.fence;
         let keeper = Box::new(Keeper::new(lease, now, self.habits.extends, self.habits.max_hold));
         let work_until = now.plus(work);
-        self.holders[holder].doing =
-            Doing::Holding { keeper, extending: None, last: None, asked: time, work_until };
+        self.holders[holder].doing = Doing::Holding {
+            keeper,
+            extending: None,
+            last: None,
+            asked: time,
+            work_until,
+            highest,
+        };
         self.keep(time, holder, acts);
     }
 
     /// Works on, extends, gives back, or finds that it is lost.
     fn keep(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
         let now = self.now(time);
-        let Doing::Holding { keeper, extending, work_until, .. } = &self.holders[holder].doing
+        let Doing::Holding { keeper, extending, work_until, highest, .. } =
+            &self.holders[holder].doing
         else {
             return;
         };
+        let highest = *highest;
         // Whatever was begun before the last round ends with it.
         let is_overdue = self.is_last_round && !self.holders[holder].retired;
         let work_until = if is_overdue { now } else { *work_until };
         let lease = keeper.lease().clone();
         let (step, is_extending) = (keeper.step(now), extending.is_some());
         if let KeeperStep::Lost(_) = step {
-            acts.push(Act::Tell(Happening::Lost { who: lease.holder.clone() }));
+            let who = self.holders[holder].who.clone();
+            acts.push(Act::Tell(Happening::Lost { who }));
             return self.release(time, holder, &lease, false, acts);
         }
         if now >= work_until {
-            acts.push(Act::Tell(Happening::Done { who: lease.holder.clone() }));
+            if let Some(next) = self.successor(holder) {
+                return self.hand_over(time, holder, next, &lease, highest, acts);
+            }
+            let who = self.holders[holder].who.clone();
+            acts.push(Act::Tell(Happening::Done { who }));
             return self.release(time, holder, &lease, true, acts);
         }
         let wake = match step {
@@ -328,7 +226,9 @@ impl Client {
         let now = self.now(time);
         let limit = self.habits.limit.min(lease.validity_at(now));
         let mut doing = std::mem::replace(&mut self.holders[holder].doing, Doing::Thinking);
-        let Doing::Holding { keeper, extending, last, asked, .. } = &mut doing else { return };
+        let Doing::Holding { keeper, extending, last, asked, highest, .. } = &mut doing else {
+            return;
+        };
         *asked = time;
         if let Some(fence) = last.take().and_then(|(_, round)| round.superseded()) {
             keeper.superseded(fence);
@@ -336,6 +236,7 @@ impl Client {
         let propose = |above| self.propose(time, &lease.lock, above);
         let round = keeper.round(self.quorum, self.policy.drift, now, propose);
         let request = round.request(lease);
+        *highest = round.next().max(*highest);
         *extending = Some(round);
         self.holders[holder].doing = doing;
         self.new_op(holder);
@@ -368,7 +269,8 @@ impl Client {
         acts: &mut Vec<Act>,
     ) {
         self.new_op(holder);
-        acts.push(Act::Tell(Happening::GaveUp { who: value.clone() }));
+        let who = self.holders[holder].who.clone();
+        acts.push(Act::Tell(Happening::GaveUp { who }));
         let lock = self.holders[holder].lock.clone();
         let request = Arc::new(Request::Release { lock, holder: value.clone() });
         for member in 0..self.members.len() {

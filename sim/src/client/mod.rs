@@ -1,6 +1,8 @@
 //! A process that wants locks: the core's rounds, keeper and admissions, carried out in simulated
 //! time the way the library's driver carries them out with tasks. It decides nothing itself.
 
+mod asking;
+mod handover;
 mod holding;
 mod looking;
 
@@ -11,13 +13,14 @@ use std::time::Duration;
 
 use leasehold_core::rounds::{AcquireRound, ExtendRound, ReleaseRound};
 use leasehold_core::{
-    Admission, AdmissionPolicy, Answer, Backoff, ClockSample, Fence, Keeper, LockName, Moment,
-    NodeError, Proposals, Quorum, Reply, Request, RetryPolicy, Ttl,
+    Admission, AdmissionPolicy, Answer, Backoff, ClockSample, Fence, Holder, Keeper, LockName,
+    Moment, NodeError, Proposals, Quorum, Reply, Request, RetryPolicy, Ttl,
 };
 
 use crate::chance::Chance;
 use crate::clock::{Clock, Time};
 use crate::history::Happening;
+use crate::scenario::Assumption;
 
 /// What a process does with its locks.
 #[derive(Debug, Clone)]
@@ -38,6 +41,10 @@ pub struct Habits {
     pub drops: u64,
     /// After how long idle fences are dropped.
     pub fence_retention: Duration,
+    /// Percent of the leases that are handed over if another of its holders waits.
+    pub handovers: u64,
+    /// Which assumption it does not keep, if that is in its hands.
+    pub broken: Option<Assumption>,
 }
 
 /// What a process wants from the world.
@@ -168,6 +175,11 @@ enum Purpose {
 struct HolderTask {
     lock: LockName,
     label: String,
+    ttl: Ttl,
+    /// Its present attempt, for those who watch. Nodes know it by its holder value.
+    who: Holder,
+    /// How many had its holder value before it, without a release.
+    turns: u32,
     doing: Doing,
     backoff: Backoff,
     ticket: u64,
@@ -190,6 +202,8 @@ enum Doing {
         last: LastExtension,
         asked: Time,
         work_until: Moment,
+        /// The highest number that was sent with the holder value.
+        highest: Fence,
     },
     Releasing(ReleaseRound),
     Retired,
@@ -221,9 +235,13 @@ impl Client {
             forget_at: Moment::default(),
             forgets: None,
         };
+        let ttls: Vec<Ttl> = (0..locks.len()).map(|i| habits.ttl_of(i)).collect();
         let holder = |(i, lock): (usize, &LockName)| HolderTask {
             lock: lock.clone(),
             label: format!("c{number}.{life}.h{i}"),
+            ttl: ttls[i],
+            who: Holder::new("nobody", 0).expect("ASCII"),
+            turns: 0,
             doing: Doing::Thinking,
             backoff: Backoff::new(RetryPolicy::DEFAULT),
             ticket: 0,

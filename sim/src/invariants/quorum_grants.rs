@@ -34,9 +34,9 @@ impl Invariant for QuorumGrants {
                 }
                 Ok(())
             }
-            Happening::Acquired { who, fence, .. } => {
-                let grants = self.grants.get(&(who.clone(), *fence)).map_or(0, HashSet::len);
-                self.grants.retain(|(holder, _), _| holder != who);
+            Happening::Acquired { who, value, fence, .. } => {
+                let grants = self.grants.get(&(value.clone(), *fence)).map_or(0, HashSet::len);
+                self.grants.retain(|(holder, _), _| holder != value);
                 if grants >= self.quorum {
                     return Ok(());
                 }

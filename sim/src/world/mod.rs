@@ -42,6 +42,8 @@ pub struct Figures {
     pub events: u64,
     /// Locks acquired.
     pub acquired: u64,
+    /// Among these, handed over.
+    pub handed_over: u64,
     /// Leases extended.
     pub extended: u64,
     /// Among these, with a raised token.
@@ -56,6 +58,7 @@ impl std::ops::AddAssign for Figures {
     fn add_assign(&mut self, other: Self) {
         self.events += other.events;
         self.acquired += other.acquired;
+        self.handed_over += other.handed_over;
         self.extended += other.extended;
         self.refreshed += other.refreshed;
         self.lost += other.lost;
@@ -65,11 +68,11 @@ impl std::ops::AddAssign for Figures {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { events, acquired, extended, refreshed, lost, faults } = self;
+        let Self { events, acquired, handed_over, extended, refreshed, lost, faults } = self;
         write!(
             f,
-            "{events} events, {faults} faults, {acquired} acquired, {extended} extended, \
-             {refreshed} of them refreshed, {lost} lost"
+            "{events} events, {faults} faults, {acquired} acquired, {handed_over} of them handed \
+             over, {extended} extended, {refreshed} of them refreshed, {lost} lost"
         )
     }
 }
@@ -230,6 +233,8 @@ impl World {
             max_hold: chance.percent(20).then(|| ttl.get() * 2),
             drops: [0, 0, 10][chance.index(3)],
             fence_retention: Duration::from_secs([8, 3600][chance.index(2)]),
+            handovers: scenario.handovers,
+            broken: scenario.broken,
         };
         let wanted: Vec<_> = (0..scenario.holders)
             .map(|_| self.locks[chance.index(self.locks.len())].clone())
@@ -355,7 +360,10 @@ impl World {
     fn tell(&mut self, happening: Happening) {
         let figures = &mut self.outcome.figures;
         match &happening {
-            Happening::Acquired { .. } => figures.acquired += 1,
+            Happening::Acquired { who, value, .. } => {
+                figures.acquired += 1;
+                figures.handed_over += u64::from(who != value);
+            }
             Happening::Extended { refreshed, .. } => {
                 figures.extended += 1;
                 figures.refreshed += u64::from(*refreshed);

@@ -57,10 +57,10 @@ impl Attempt {
         cluster: &Arc<Cluster>,
         heritage: Option<Heritage>,
     ) -> Result<Lease, Refused> {
-        let Heritage { holder, fence } = heritage.unwrap_or_else(|| Heritage {
+        let Heritage { holder, highest } = heritage.unwrap_or_else(|| Heritage {
             holder: Holder::new(&self.label, crate::chance::nonce())
                 .expect("the label was checked with the options"),
-            fence: Fence::ZERO,
+            highest: Fence::ZERO,
         });
         let spec = AcquireSpec {
             lock: self.lock.clone(),
@@ -69,7 +69,7 @@ impl Attempt {
             drift: cluster.drift,
             min_validity: self.min_validity,
         };
-        let proposal = cluster.propose(&self.lock, fence);
+        let proposal = cluster.propose(&self.lock, highest);
         let round = AcquireRound::new(spec, cluster.quorum, proposal, cluster.now());
         let op = Op::new(cluster, round);
         let unfinished = Unfinished { cluster, attempt: self, holder, op: &op, is_over: false };

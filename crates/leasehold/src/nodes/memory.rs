@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use self::lines::Lines;
 use crate::clock::Clock;
-use crate::node::{Ask, InLine, Node, NodeId, Place, Ticket, Watch, Watched};
+use crate::node::{Ask, Node, NodeId, OnKnock, OnPlace, OnWatched, Place, Ticket, Watch};
 
 /// A node that lives and dies with this process.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Node for MemoryNode {
         self.generation.subscribe()
     }
 
-    fn watch(&self, lock: &LockName, told: Box<dyn Fn(Watched) + Send + Sync>) -> Option<Watch> {
+    fn watch(&self, lock: &LockName, told: OnWatched) -> Option<Watch> {
         let watch = self.lines.watch(lock, told);
         let now = self.clock.now();
         let is_free = self.table.lock().is_ok_and(|table| table.owner(now, lock).is_none());
@@ -90,12 +90,12 @@ impl Node for MemoryNode {
         &self,
         lock: &LockName,
         ticket: Option<Ticket>,
-        told: Box<dyn Fn(InLine) + Send + Sync>,
+        told: OnPlace,
     ) -> Option<Box<dyn Place>> {
         Some(Box::new(self.lines.enter(lock, ticket, told)))
     }
 
-    fn on_knock(&self, told: Box<dyn Fn(&LockName) + Send + Sync>) {
+    fn on_knock(&self, told: OnKnock) {
         self.lines.on_knock(told);
     }
 }

@@ -8,7 +8,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::site::{Kind, Site};
-use crate::node::{Ask, InLine, Node, NodeId, Place, ReplySink, ReplyTo, Ticket, Watch, Watched};
+use crate::node::{
+    Ask, Node, NodeId, OnKnock, OnPlace, OnWatched, Place, ReplySink, ReplyTo, Ticket, Watch,
+};
 use crate::nodes::memory::MemoryNode;
 
 /// One client's way to a memory node.
@@ -45,7 +47,7 @@ impl Node for FarMemory {
 
     // Hints may come at once or not at all, as they like: nothing rests on them.
 
-    fn watch(&self, lock: &LockName, told: Box<dyn Fn(Watched) + Send + Sync>) -> Option<Watch> {
+    fn watch(&self, lock: &LockName, told: OnWatched) -> Option<Watch> {
         inner(&self.site).watch(lock, told).filter(|_| self.site.world.chance(90))
     }
 
@@ -53,13 +55,13 @@ impl Node for FarMemory {
         &self,
         lock: &LockName,
         ticket: Option<Ticket>,
-        told: Box<dyn Fn(InLine) + Send + Sync>,
+        told: OnPlace,
     ) -> Option<Box<dyn Place>> {
         let is_up = self.site.world.chance(90);
         is_up.then(|| inner(&self.site).stand_in_line(lock, ticket, told)).flatten()
     }
 
-    fn on_knock(&self, told: Box<dyn Fn(&LockName) + Send + Sync>) {
+    fn on_knock(&self, told: OnKnock) {
         inner(&self.site).on_knock(told);
     }
 }

@@ -165,7 +165,11 @@ pub(crate) fn a_knock_is_heard_by_the_holder(backend: &Backend) {
     backend.ana.on_knock(Box::new(move |lock| drop(tell.send(lock.clone()))));
     // Connected, and so within earshot.
     ask(&*backend.ana, None, Request::Probe).unwrap();
-    let (place, _told) = stand(&*backend.ben, "l", None);
+    let (place, in_line) = stand(&*backend.ben, "l", None);
+    // Before there is a way to the node, and after.
+    place.knock(&holder("ana"));
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(lock("l")));
+    first(&in_line);
     place.knock(&holder("ana"));
     assert_eq!(told.recv_timeout(PATIENCE), Ok(lock("l")));
 }

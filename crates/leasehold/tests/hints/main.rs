@@ -15,6 +15,7 @@ use leasehold::clock::SystemClock;
 use leasehold::node::{Node, NodeId};
 use leasehold::nodes::memory::MemoryNode;
 use leasehold::nodes::redis::{self, DEFAULT_PREFIX, RedisNode};
+use leasehold::nodes::sqlite::SqliteNode;
 use leasehold_testkit::{Need, RedisServer, ServerBuilder};
 
 /// One node, as two processes reach it; `ana` opened the first and `ben` the second.
@@ -29,6 +30,13 @@ fn memory() -> Option<Backend> {
     let node: Arc<dyn Node> =
         Arc::new(MemoryNode::new(NodeId::new("memory"), Arc::new(SystemClock)));
     Some(Backend { ana: node.clone(), ben: node, _alive: Box::new(()) })
+}
+
+fn one_file() -> Option<Backend> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("locks.db");
+    let open = || Arc::new(SqliteNode::open(&path, Arc::new(SystemClock)).unwrap());
+    Some(Backend { ana: open(), ben: open(), _alive: Box::new(folder) })
 }
 
 fn one_redis() -> Option<Backend> {
@@ -82,3 +90,15 @@ macro_rules! hints {
 hints!(memory);
 hints!(one_redis);
 hints!(one_valkey);
+
+/// Here nobody knocks: whoever gives the lock back sees the line.
+mod one_file {
+    hints!(@cases one_file:
+        a_watch_on_a_free_lock_is_told_at_once,
+        a_watch_is_told_when_the_lock_is_given_back,
+        a_watch_that_is_over_is_told_nothing,
+        those_in_line_become_first_in_their_order,
+        a_ticket_keeps_its_place,
+        locks_have_lines_of_their_own,
+    );
+}

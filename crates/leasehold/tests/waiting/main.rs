@@ -66,6 +66,19 @@ fn watching(server: &RedisServer) -> usize {
     lines.iter().filter(watches).count()
 }
 
+/// Waits until somebody watches a key on every server.
+async fn until_watched(cluster: &Cluster) {
+    let watched = |server: &RedisServer| {
+        let info = server.command(&["INFO", "stats"]).unwrap();
+        let keys =
+            info.as_text().unwrap().lines().find_map(|line| {
+                line.strip_prefix("tracking_total_keys:")?.trim().parse::<u64>().ok()
+            });
+        keys.unwrap() > 0
+    };
+    within(secs(10), "the lock is watched", || cluster.servers.iter().all(watched)).await;
+}
+
 /// Adds up how long it took from each `free` to the acquisition, in so many rounds.
 async fn rounds(
     cluster: &Cluster,
@@ -80,6 +93,8 @@ async fn rounds(
         hold(&name).await;
         let waiter = wait_for(locks, &name, NEVER);
         until_in_line(cluster, &name, 1).await;
+        // Otherwise it finds the lock free when it begins to watch.
+        until_watched(cluster).await;
         let freed = Instant::now();
         free(&name).await;
         let (guard, got) = waiter.await.unwrap().unwrap();

@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::{Holder, LockName};
 
-use crate::node::{InLine, Place, Ticket, Watched};
+use crate::node::{InLine, OnKnock, OnPlace, OnWatched, Place, Ticket, Watched};
 
-type TellWatch = Box<dyn Fn(Watched) + Send + Sync>;
 type TellPlace = Arc<dyn Fn(InLine) + Send + Sync>;
 type TellKnock = Arc<dyn Fn(&LockName) + Send + Sync>;
 
@@ -20,7 +19,7 @@ pub(super) struct Lines(Arc<Mutex<State>>);
 struct State {
     /// Numbers everything: tickets, places, watches.
     last: u64,
-    watches: HashMap<LockName, BTreeMap<u64, TellWatch>>,
+    watches: HashMap<LockName, BTreeMap<u64, OnWatched>>,
     lines: HashMap<LockName, BTreeMap<(Ticket, u64), TellPlace>>,
     knocks: Vec<TellKnock>,
 }
@@ -50,7 +49,7 @@ impl Lines {
     }
 
     /// To be called before a look at the owner: what is freed in between is told.
-    pub(super) fn watch(&self, lock: &LockName, told: TellWatch) -> MemoryWatch {
+    pub(super) fn watch(&self, lock: &LockName, told: OnWatched) -> MemoryWatch {
         let mut state = self.state();
         let number = state.number();
         state.watches.entry(lock.clone()).or_default().insert(number, told);
@@ -61,7 +60,7 @@ impl Lines {
         &self,
         lock: &LockName,
         ticket: Option<Ticket>,
-        told: Box<dyn Fn(InLine) + Send + Sync>,
+        told: OnPlace,
     ) -> MemoryPlace {
         let told = TellPlace::from(told);
         let mut state = self.state();
@@ -102,7 +101,7 @@ impl Lines {
         }
     }
 
-    pub(super) fn on_knock(&self, told: Box<dyn Fn(&LockName) + Send + Sync>) {
+    pub(super) fn on_knock(&self, told: OnKnock) {
         self.state().knocks.push(told.into());
     }
 }

@@ -50,7 +50,7 @@ use self::task::Dialer;
 #[cfg(feature = "tls")]
 pub use self::tls::TlsError;
 pub use self::url::{Parsed, RedisConfig, UrlError, parse_url};
-use crate::node::{Ask, InLine, Node, NodeId, Place, Ticket, Watch, Watched};
+use crate::node::{Ask, Node, NodeId, OnKnock, OnPlace, OnWatched, Place, Ticket, Watch};
 
 /// What stands before a lock's name unless something else is set. `leasehold:` alone would let a
 /// lock called `node` meet the identity record.
@@ -148,7 +148,7 @@ impl Node for RedisNode {
         self.queue.generation.subscribe()
     }
 
-    fn watch(&self, lock: &LockName, told: Box<dyn Fn(Watched) + Send + Sync>) -> Option<Watch> {
+    fn watch(&self, lock: &LockName, told: OnWatched) -> Option<Watch> {
         self.hints.watch(lock, told)
     }
 
@@ -156,12 +156,12 @@ impl Node for RedisNode {
         &self,
         lock: &LockName,
         ticket: Option<Ticket>,
-        told: Box<dyn Fn(InLine) + Send + Sync>,
+        told: OnPlace,
     ) -> Option<Box<dyn Place>> {
         self.hints.stand_in_line(lock, ticket, told)
     }
 
-    fn on_knock(&self, told: Box<dyn Fn(&LockName) + Send + Sync>) {
+    fn on_knock(&self, told: OnKnock) {
         self.knocks.tell(told);
     }
 }

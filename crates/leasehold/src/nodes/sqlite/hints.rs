@@ -68,6 +68,8 @@ struct Waiting {
 /// One waiter of this process.
 pub(super) struct Standing {
     ticket: Ticket,
+    /// It stands here only to be told of a release.
+    is_watch: bool,
     told: TellPlace,
     words: Mutex<Words>,
 }
@@ -140,10 +142,21 @@ impl Hints {
         ticket: Option<Ticket>,
         told: TellPlace,
     ) -> Option<Box<dyn Place>> {
+        self.enter(desk, lock, ticket, told, false)
+    }
+
+    fn enter(
+        self: &Arc<Self>,
+        desk: &Arc<Desk>,
+        lock: &LockName,
+        ticket: Option<Ticket>,
+        told: TellPlace,
+        is_watch: bool,
+    ) -> Option<Box<dyn Place>> {
         let me = self.me()?;
         // When it came: those who came earlier are before it.
         let ticket = ticket.unwrap_or_else(|| Ticket(self.clock.now().as_nanos()));
-        let standing = Arc::new(Standing { ticket, told, words: Mutex::default() });
+        let standing = Arc::new(Standing { ticket, is_watch, told, words: Mutex::default() });
         let mut waiting = self.waiting();
         if !waiting.somebody_listens {
             listen(self, desk, &me.process).ok()?;
@@ -164,10 +177,14 @@ impl Hints {
         lock: &LockName,
         told: TellWatch,
     ) -> Option<Watch> {
-        let is_in_line = self.waiting().places.contains_key(lock);
+        let is_in_line = self
+            .waiting()
+            .places
+            .get(lock)
+            .is_some_and(|places| places.iter().any(|standing| !standing.is_watch));
         let place = match is_in_line {
             true => None,
-            false => Some(self.stand(desk, lock, None, Box::new(|_| {}))?),
+            false => Some(self.enter(desk, lock, None, Box::new(|_| {}), true)?),
         };
         let mut waiting = self.waiting();
         waiting.last_watch += 1;

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use leasehold_core::LockName;
 
 use super::super::resp::Value;
+use crate::node::OnKnock;
 
 /// Stands before a holder's label: where those who go by it are knocked at.
 const HOLDER: &str = "leasehold:holder:";
@@ -20,7 +21,7 @@ pub(in super::super) struct Knocks {
     /// Where it listens.
     pub(in super::super) channel: Option<String>,
     prefix: Arc<str>,
-    told: OnceLock<Box<dyn Fn(&LockName) + Send + Sync>>,
+    told: OnceLock<OnKnock>,
 }
 
 impl Knocks {
@@ -30,7 +31,7 @@ impl Knocks {
     }
 
     /// From now on `told` hears of them. Whoever came first stays.
-    pub(in super::super) fn tell(&self, told: Box<dyn Fn(&LockName) + Send + Sync>) {
+    pub(in super::super) fn tell(&self, told: OnKnock) {
         let _ = self.told.set(told);
     }
 
