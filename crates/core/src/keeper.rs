@@ -277,10 +277,12 @@ mod tests {
         assert_eq!(next_round(&mut keeper), (SEVEN, SEVEN));
         keeper.superseded(number(5));
         assert_eq!(next_round(&mut keeper), (SEVEN, SEVEN), "5 is below the token");
+        assert_eq!(keeper.highest_sent(), SEVEN);
         keeper.superseded(number(20));
         assert_eq!(next_round(&mut keeper), (SEVEN, number(21)));
         keeper.failed(ms(1000), "no quorum".into(), 0);
         assert_eq!(next_round(&mut keeper), (SEVEN, number(22)), "some nodes may have 21");
+        assert_eq!(keeper.highest_sent(), number(22));
         keeper.extended(ms(1010), ms(4000), number(22));
         assert_eq!(next_round(&mut keeper), (number(22), number(22)));
         assert_eq!((keeper.lease().fence, keeper.lease().token), (SEVEN, number(22)));

@@ -117,7 +117,7 @@ async fn what_is_left_to_somebody_who_went_away_is_given_back() {
     drop(waiting);
     // Sent by the drop itself, so it is there.
     for scribe in &scribes {
-        assert_eq!(scribe.notes.lock().unwrap().releases, [holder.clone()]);
+        assert_eq!(scribe.notes.lock().unwrap().releases, std::slice::from_ref(&holder));
     }
     assert!(locks.lock("l").try_acquire().await.unwrap().is_some());
 }
@@ -132,7 +132,28 @@ async fn a_waiter_by_another_name_does_not_hold_under_ours() {
     let next = waiting.await.unwrap();
     assert_eq!(next.holder().label(), "you");
     for scribe in &scribes {
-        assert_eq!(scribe.notes.lock().unwrap().releases, [holder.clone()]);
+        assert_eq!(scribe.notes.lock().unwrap().releases, std::slice::from_ref(&holder));
+    }
+}
+
+#[tokio::test]
+async fn a_heir_that_comes_too_late_gives_everything_back_and_starts_afresh() {
+    let (scribes, locks) = open().await;
+    let held = first(&locks).await;
+    let holder = held.holder().clone();
+    let waiting = queue_up(&locks);
+    // Somebody takes it away, on all nodes, and has it for a while.
+    locks.force_release("l", held.fence()).await.unwrap();
+    let other = locks.lock("l").holder("other").ttl(Duration::from_millis(100)).manual();
+    let _other = other.try_acquire().await.unwrap().expect("it is free");
+    assert_eq!(held.release().await, ReleaseOutcome::Released, "for all that we know");
+    let heir = waiting.await.unwrap();
+    assert_ne!(*heir.holder(), holder);
+    for scribe in &scribes {
+        let notes = scribe.notes.lock().unwrap();
+        assert!(notes.releases.contains(&holder), "on {}", scribe.id());
+        let last = notes.acquires.iter().rposition(|asked| *asked == holder).unwrap();
+        assert!(last < notes.acquires.len() - 1);
     }
 }
 
