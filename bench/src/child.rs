@@ -1,4 +1,4 @@
-//! The other end of a [`Player`](crate::player::Player): a contestant in a process of its own, which
+//! The other end of a `Player`: a contestant in a process of its own, which
 //! says `ready` and then answers each order with its outcome. It ends with its input.
 
 use std::io::{self, BufRead as _, Write as _};

@@ -67,17 +67,16 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
                 line.draw(&progress(args, round, concurrency, done));
             }
         };
-        let run = load.run(concurrency, draw);
-        let figures = tokio::select! {
-            biased;
-            number = interrupted.came() => {
+        let figures = load.run(concurrency, interrupted.came(), draw).await;
+        drop(shown);
+        let figures = match figures {
+            Ok(figures) => figures,
+            Err(signal) => {
                 locks.settle().await;
                 output.note("interrupted: everything was given back");
-                return Ok(Exit::Child(128 + number));
+                return Ok(Exit::Child(128 + signal));
             }
-            figures = run => figures,
         };
-        drop(shown);
         if output.json {
             output.object(&object(&figures))?;
         }

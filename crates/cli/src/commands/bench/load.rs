@@ -51,9 +51,14 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Measures; `draw` is called with the time passed. If this is dropped, what was taken is given
-    /// back.
-    pub(super) async fn run(&self, concurrency: u32, draw: impl Fn(Duration)) -> Figures {
+    /// Measures until the time is up, or gives everything back and returns what `interrupted` came
+    /// to. `draw` is called with the time passed.
+    pub(super) async fn run<I>(
+        &self,
+        concurrency: u32,
+        interrupted: impl Future<Output = I>,
+        draw: impl Fn(Duration),
+    ) -> Result<Figures, I> {
         let start = Instant::now();
         let end = start + self.duration;
         let mut tasks = JoinSet::new();
@@ -63,8 +68,15 @@ impl Load<'_> {
         }
         let mut sum = Done::default();
         let mut redraw = tokio::time::interval(REDRAW_EVERY);
+        tokio::pin!(interrupted);
         loop {
             tokio::select! {
+                biased;
+                came = &mut interrupted => {
+                    // A task that is only told to end has not given back yet what it holds.
+                    tasks.shutdown().await;
+                    return Err(came);
+                }
                 done = tasks.join_next() => match done {
                     Some(Ok(done)) => sum.add(done),
                     Some(Err(error)) => sum.fail(&error.to_string()),
@@ -73,7 +85,7 @@ impl Load<'_> {
                 _ = redraw.tick() => draw(start.elapsed()),
             }
         }
-        Figures {
+        Ok(Figures {
             concurrency,
             elapsed: start.elapsed(),
             cycles: sum.acquire.len(),
@@ -81,7 +93,7 @@ impl Load<'_> {
             release: percentiles(&mut sum.release),
             failed: sum.failed,
             failure: sum.failure,
-        }
+        })
     }
 }
 
@@ -165,20 +177,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_lock_is_given_back_also_when_nobody_waits_for_the_end() {
+    async fn every_lock_is_given_back_also_after_an_interrupt() {
         let locks = Locks::open("memory:").await.unwrap();
         let load = Load { locks: &locks, names: 2, duration: Duration::from_millis(50) };
         load.once().await.unwrap();
-        let figures = load.run(3, |_| {}).await;
+        let figures = load.run(3, std::future::pending::<()>(), |_| {}).await.unwrap();
         assert!(figures.cycles >= 3, "{figures:?}");
         assert_eq!((figures.failed, figures.failure), (0, None));
         assert!(figures.acquire[0] <= figures.acquire[2] && figures.acquire[0].is_some());
         assert!(figures.elapsed >= load.duration);
         let long = Load { duration: Duration::from_secs(600), ..load };
-        tokio::select! {
-            _ = long.run(3, |_| {}) => panic!("ten minutes passed"),
-            () = tokio::task::yield_now() => {}
-        }
+        let soon = tokio::time::sleep(Duration::from_millis(20));
+        long.run(3, soon, |_| {}).await.unwrap_err();
         locks.settle().await;
         let held = locks.list(PREFIX).await.unwrap();
         assert!(held.is_empty(), "{held:?}");
