@@ -158,6 +158,12 @@ pub trait ReplySink: Send + Sync {
     fn is_wanted(&self) -> bool {
         true
     }
+
+    /// Whether nothing else of this client is under way, so that there is nothing to gather and send
+    /// together.
+    fn is_alone(&self) -> bool {
+        false
+    }
 }
 
 /// The way back for one answer. Dropping it answers, too: nobody waits for ever.
@@ -188,6 +194,11 @@ impl ReplyTo {
     /// Whether an answer can still matter.
     pub fn is_wanted(&self) -> bool {
         self.sink.as_ref().is_some_and(|sink| sink.is_wanted())
+    }
+
+    /// Whether nothing else of this client is under way.
+    pub fn is_alone(&self) -> bool {
+        self.sink.as_ref().is_some_and(|sink| sink.is_alone())
     }
 }
 

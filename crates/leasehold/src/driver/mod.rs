@@ -7,6 +7,7 @@ mod member;
 mod op;
 
 use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -76,6 +77,8 @@ pub(crate) struct Cluster {
     pub(crate) queues: Queues,
     /// When a lease is to be looked after, and when the time of a question is up.
     pub(crate) rota: Arc<Rota<Due>>,
+    /// Questions that somebody waits for.
+    in_flight: Arc<AtomicUsize>,
     progress: watch::Sender<u64>,
     /// A node of our list that belongs to another cluster.
     foreign: Mutex<Option<NodeId>>,
@@ -108,6 +111,7 @@ impl Cluster {
             clock,
             background,
             rota: Arc::new(Rota::new()),
+            in_flight: Arc::default(),
             progress,
             foreign: Mutex::default(),
             proposals: Mutex::default(),

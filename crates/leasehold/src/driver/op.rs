@@ -2,6 +2,7 @@
 //! awaited by the caller. The caller is woken once, when there is something to decide.
 
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -155,6 +156,7 @@ impl Decides for Single {
 pub(crate) struct Op<R> {
     clock: Arc<dyn Clock>,
     cluster: Weak<Cluster>,
+    is_alone: bool,
     state: Mutex<OpState<R>>,
 }
 
@@ -163,14 +165,27 @@ struct OpState<R> {
     waker: Option<Waker>,
     abandoned: bool,
     is_time_up: bool,
+    in_flight: Option<InFlight>,
+}
+
+/// Counts a question as under way until it is dropped.
+struct InFlight(Arc<AtomicUsize>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl<R: Decides> Op<R> {
     pub(crate) fn new(cluster: &Arc<Cluster>, round: R) -> Arc<Self> {
-        let state = OpState { round, waker: None, abandoned: false, is_time_up: false };
+        let others = cluster.in_flight.fetch_add(1, Ordering::Relaxed);
+        let in_flight = Some(InFlight(cluster.in_flight.clone()));
+        let state = OpState { round, waker: None, abandoned: false, is_time_up: false, in_flight };
         Arc::new(Self {
             clock: cluster.clock.clone(),
             cluster: Arc::downgrade(cluster),
+            is_alone: others == 0,
             state: Mutex::new(state),
         })
     }
@@ -202,6 +217,7 @@ impl<R: Decides> Op<R> {
         poll_fn(|context| {
             let mut state = self.state();
             if state.round.is_decided() || state.is_time_up {
+                state.in_flight = None;
                 return Poll::Ready(());
             }
             match &mut state.waker {
@@ -266,6 +282,10 @@ impl<R: Decides> ReplySink for Op<R> {
     fn is_wanted(&self) -> bool {
         let state = self.state();
         !state.abandoned && !state.round.is_decided()
+    }
+
+    fn is_alone(&self) -> bool {
+        self.is_alone
     }
 }
 

@@ -101,12 +101,14 @@ impl Queue {
 
     /// Takes a request in, or refuses it at once.
     pub(super) fn ask(&self, ask: Ask) {
+        let is_alone = ask.reply_to.is_alone();
         let mut state = self.lock();
         let is_first = state.outgoing.is_empty();
-        let is_quiet = is_first && state.pending.is_empty();
+        let is_quiet = is_alone && is_first && state.pending.is_empty();
         let refused = state.take_in(ask, Instant::now());
         // All that was sent before is answered, so nobody is writing: done here it saves waking
-        // the task. Otherwise the task writes what has gathered, all at once.
+        // the task. Where others ask at the same time, the task writes what has gathered, all at
+        // once: many small writes cost the client and the server more than the waking.
         let is_written = is_quiet && refused.is_none() && state.write_directly();
         drop(state);
         match refused {
