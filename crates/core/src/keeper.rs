@@ -29,6 +29,8 @@ pub struct Keeper {
     extends: bool,
     max_hold: Option<(Moment, Duration)>,
     next_extend: Moment,
+    /// Many others may have been taken, or extended, at the same moment.
+    is_in_a_crowd: bool,
     /// What a refresh has to go beyond, if one is due.
     refresh_above: Option<Fence>,
     last_failure: Option<String>,
@@ -50,7 +52,15 @@ impl Keeper {
     pub fn new(lease: Lease, now: Moment, extends: bool, max_hold: Option<Duration>) -> Self {
         let next_extend = now.plus(Self::extend_every(&lease));
         let max_hold = max_hold.map(|limit| (now.plus(limit), limit));
-        Self { lease, extends, max_hold, next_extend, refresh_above: None, last_failure: None }
+        Self {
+            lease,
+            extends,
+            max_hold,
+            next_extend,
+            is_in_a_crowd: true,
+            refresh_above: None,
+            last_failure: None,
+        }
     }
 
     /// A third of the Ttl: two whole extensions may fail before the deadline is near.
@@ -58,10 +68,12 @@ impl Keeper {
         lease.ttl.get() / 3
     }
 
-    /// Extends a little sooner than it would have, by up to a quarter of the time: leases that were
-    /// acquired or extended together come apart, and the nodes are not asked for all at once.
+    /// Extends sooner than it would have, so that the nodes are not asked for all leases at once. In a
+    /// crowd by up to three quarters of the time: it dissolves with the next extension. Otherwise by
+    /// up to one, so that none forms: each extension that comes sooner is one more to pay for.
     pub fn spread(&mut self, jitter: u32) {
-        let most = Self::extend_every(&self.lease) / 4;
+        let quarters = if self.is_in_a_crowd { 3 } else { 1 };
+        let most = Self::extend_every(&self.lease) * quarters / 4;
         let sooner = most.mul_f64(f64::from(jitter) / f64::from(u32::MAX));
         self.next_extend = self.next_extend.less(sooner);
     }
@@ -141,9 +153,12 @@ impl Keeper {
         }
         self.lease.token = self.lease.token.max(token);
         self.lease.deadline = self.lease.deadline.max(deadline);
+        let every = Self::extend_every(&self.lease);
+        // Nodes or a process that stood still make many leases late, and then extend them together.
+        self.is_in_a_crowd = self.lease.uncertain || now.since(self.next_extend) > every / 8;
         self.lease.uncertain = false;
         self.last_failure = None;
-        self.next_extend = now.plus(Self::extend_every(&self.lease));
+        self.next_extend = now.plus(every);
     }
 
     /// No quorum extended the lease. The old deadline stands, and it is tried again: soon, but not
@@ -210,12 +225,81 @@ mod tests {
     }
 
     #[test]
-    fn spreading_brings_an_extension_forward_by_a_quarter_at_most() {
-        for (jitter, due) in [(0, 1000), (u32::MAX, 750)] {
+    fn spreading_brings_the_first_extension_forward_by_three_quarters_and_others_by_one() {
+        for (jitter, first, second) in [(0, 1000, 2000), (u32::MAX, 250, 1000)] {
             let mut keeper = Keeper::new(lease(), ms(0), true, None);
             keeper.spread(jitter);
-            assert_eq!(keeper.step(ms(0)), KeeperStep::WaitUntil(ms(due)));
+            assert_eq!(keeper.step(ms(0)), KeeperStep::WaitUntil(ms(first)));
+            keeper.extended(ms(first), ms(first + 3000), SEVEN);
+            keeper.spread(jitter);
+            assert_eq!(keeper.step(ms(first)), KeeperStep::WaitUntil(ms(second)));
         }
+    }
+
+    /// How often each 100 ms of a minute have leases extended that were taken at one moment, of
+    /// which those that fall into `outage` are `met` with what happened there.
+    fn extensions(
+        outage: std::ops::Range<u64>,
+        met: impl Fn(&mut Keeper, Moment, u32),
+    ) -> Vec<f64> {
+        const LEASES: usize = 20_000;
+        let mut dice = 7_u32;
+        let mut roll = || {
+            dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            // The low bits of such a number are not random.
+            (dice >> 16) << 16 | (dice >> 16)
+        };
+        let mut looks = vec![0.0; 600];
+        let long = Lease { ttl: Ttl::new(Duration::from_secs(30)).unwrap(), ..lease() };
+        for _ in 0..LEASES {
+            let mut keeper = Keeper::new(long.clone(), ms(0), true, None);
+            keeper.lease.deadline = Moment::MAX;
+            keeper.spread(roll());
+            while let KeeperStep::WaitUntil(due) = keeper.step(ms(0)) {
+                let at = due.as_nanos() / 1_000_000;
+                let Some(look) = looks.get_mut(at as usize / 100) else {
+                    break;
+                };
+                if outage.contains(&at) {
+                    met(&mut keeper, due, roll());
+                    continue;
+                }
+                *look += 1.0;
+                keeper.extended(due, Moment::MAX, SEVEN);
+                keeper.spread(roll());
+            }
+        }
+        looks
+    }
+
+    /// The most in one look, in terms of the mean.
+    fn burst(looks: &[f64]) -> f64 {
+        let mean = looks.iter().sum::<f64>() / looks.len() as f64;
+        looks.iter().copied().fold(0.0, f64::max) / mean
+    }
+
+    #[test]
+    fn leases_that_were_taken_at_one_moment_are_extended_apart() {
+        let looks = extensions(0..0, |_, _, _| unreachable!("nothing fails"));
+        assert!(looks.iter().sum::<f64>() > 100_000.0, "six rounds of all of them");
+        let burst = burst(&looks);
+        assert!(burst < 2.0, "{burst} times the mean");
+    }
+
+    #[test]
+    fn leases_come_apart_again_after_nodes_were_away_and_after_a_pause() {
+        let away = extensions(15_000..25_000, |keeper, due, jitter| {
+            keeper.failed(due, "no quorum".into(), jitter);
+        });
+        // They come back within the two seconds of a pause between attempts.
+        let burst_after = burst(&away[280..]);
+        assert!(burst_after < 2.0, "{burst_after} times the mean after an outage");
+        let paused = extensions(15_000..25_000, |keeper, _, jitter| {
+            keeper.extended(ms(25_000), Moment::MAX, SEVEN);
+            keeper.spread(jitter);
+        });
+        let burst_after = burst(&paused[251..]);
+        assert!(burst_after < 2.0, "{burst_after} times the mean after a pause");
     }
 
     #[test]
