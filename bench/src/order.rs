@@ -99,6 +99,9 @@ pub(crate) struct Outcome {
     /// Leases kept beside that were lost.
     #[serde(default)]
     pub(crate) lost: u64,
+    /// What one of these was told.
+    #[serde(default)]
+    pub(crate) loss: Option<String>,
     /// Waiters that were not served in the order in which they came.
     #[serde(default)]
     pub(crate) out_of_order: u64,

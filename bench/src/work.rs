@@ -37,7 +37,7 @@ pub(crate) async fn work(client: &Arc<Client>, role: &Role, order: &Order) -> Ou
         }
     }
     tokio::time::sleep_until(end.into()).await;
-    outcome.lost = client.lost().await;
+    (outcome.lost, outcome.loss) = client.lost().await;
     outcome.elapsed_s = start.elapsed().as_secs_f64();
     outcome.cpu_us = (cpu_time() - cpu_before).as_secs_f64() * 1e6;
     if let (Some((attempts, splits)), Some(before)) = (client.votes(), votes_before) {

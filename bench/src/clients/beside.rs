@@ -59,10 +59,12 @@ impl Company {
         Ok(Company { leases, awaited, waiters, turns })
     }
 
-    /// How many leases are lost.
-    pub(crate) fn lost(&self) -> u64 {
-        let lost = |guard: &&Guard| guard.ensure_valid(Duration::ZERO).is_err();
-        self.leases.iter().filter(lost).count() as u64
+    /// How many leases are lost, and what the first of them was told.
+    pub(crate) fn lost(&self) -> (u64, Option<String>) {
+        let lost = |guard: &Guard| guard.ensure_valid(Duration::ZERO).err();
+        let mut losses = self.leases.iter().filter_map(lost);
+        let first = losses.next().map(|loss| loss.to_string());
+        (u64::from(first.is_some()) + losses.count() as u64, first)
     }
 
     /// Gives free what is waited for, and waits until everybody had a turn.

@@ -98,11 +98,11 @@ impl Client {
         }
     }
 
-    /// How many leases kept besides are lost.
-    pub(crate) async fn lost(&self) -> u64 {
+    /// How many leases kept besides are lost, and what the first of them was told.
+    pub(crate) async fn lost(&self) -> (u64, Option<String>) {
         match self {
             Client::Leasehold(client) => client.company.lock().await.lost(),
-            _ => 0,
+            _ => (0, None),
         }
     }
 

@@ -1,6 +1,6 @@
 //! One process with very many leases, or very many waiters.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,8 +28,10 @@ struct Kept {
     memory: [f64; 3],
     /// To all nodes.
     connections: f64,
-    /// Extensions in each 100 ms on one node, from the first on.
+    /// Extensions in each 100 ms on one node, from when the last lease was taken.
     looks: Vec<f64>,
+    /// The first of these looks after another node restarted.
+    restarted: usize,
     outcome: Outcome,
 }
 
@@ -63,32 +65,32 @@ fn keep(args: &Args, secs: f64) -> Result<Kept, String> {
     progress.at("keeping them");
     let order = Order::distinct(secs, 0);
     let spy = Connection::to(&cluster.servers[0].addr()).map_err(|error| error.to_string())?;
-    let done = AtomicBool::new(false);
-    let (outcome, looks) = thread::scope(|scope| {
-        let looks = scope.spawn(|| watch(spy, &done));
+    let (done, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (outcome, restarted, looks) = thread::scope(|scope| {
+        let looks = scope.spawn(|| watch(spy, &count, &done));
         let half = Duration::from_secs_f64(secs / 2.0);
         let outcome = player.order(&order).and_then(|()| interrupt::sleep(half)).and_then(|()| {
             progress.step();
             progress.at("a node restarted");
+            let restarted = count.load(Ordering::Relaxed);
             cluster.servers[NODES - 1].restart_empty();
-            player.outcome(&order)
+            Ok((player.outcome(&order)?, restarted))
         });
         done.store(true, Ordering::Relaxed);
         let looks = looks.join().map_err(|_| "the watcher panicked".to_owned())??;
-        Ok::<_, String>((outcome?, looks))
+        let (outcome, restarted) = outcome?;
+        Ok::<_, String>((outcome, restarted, looks))
     })?;
-    // Nothing is extended before a third of the Ttl.
-    let looks = looks.into_iter().skip_while(|look| *look < 1.0).collect();
-    Ok(Kept { memory: [empty, full, player.memory()?], connections, looks, outcome })
+    let memory = [empty, full, player.memory()?];
+    Ok(Kept { memory, connections, looks, restarted, outcome })
 }
 
 impl Kept {
     fn facts(&self, leases: usize, secs: f64) -> Vec<String> {
         let [empty, full, after] = self.memory;
         let each = |memory: f64| (memory - empty) / leases as f64;
-        let mean = self.looks.iter().sum::<f64>() / self.looks.len().max(1) as f64;
-        let most = self.looks.iter().copied().fold(0.0, f64::max);
-        vec![
+        let (before, after_restart) = self.looks.split_at(self.restarted.min(self.looks.len()));
+        let mut facts = vec![
             format!(
                 "{leases} leases of one process: {:.0} bytes each when taken, {:.0} after {secs} s \
                  ({:.1} MB in all, {:.1} MB without any)",
@@ -98,15 +100,27 @@ impl Kept {
                 empty / 1e6,
             ),
             format!("{:.1} connections per node", self.connections / NODES as f64),
-            format!(
-                "{:.0} extensions a second per node; per 100 ms {mean:.0} on average and \
-                 {most:.0} at most, {:.2} times the average",
-                mean / LOOK_EVERY.as_secs_f64(),
-                most / mean.max(f64::MIN_POSITIVE)
-            ),
+            format!("from when the last was taken to the restart: {}", bursts(before)),
+            format!("from then on: {}", bursts(after_restart)),
             format!("{} lost in {secs} s; one node restarted empty half-way", self.outcome.lost),
-        ]
+        ];
+        facts.extend(
+            self.outcome.loss.iter().map(|loss| format!("the first that was lost: {loss}")),
+        );
+        facts
     }
+}
+
+/// What looks at one node saw.
+fn bursts(looks: &[f64]) -> String {
+    let mean = looks.iter().sum::<f64>() / looks.len().max(1) as f64;
+    let most = looks.iter().copied().fold(0.0, f64::max);
+    format!(
+        "{:.0} extensions a second on one node; per 100 ms {mean:.0} on average and {most:.0} at \
+         most, {:.2} times the average",
+        mean / LOOK_EVERY.as_secs_f64(),
+        most / mean.max(f64::MIN_POSITIVE)
+    )
 }
 
 /// Lets very many tasks wait, and then serves them.
@@ -172,8 +186,9 @@ fn start(args: &Args, cluster: &Cluster, beside: Beside) -> Result<Player, Strin
     Player::start(&leasehold, &role)
 }
 
-/// How many scripts the server ran in each 100 ms, until `done`.
-fn watch(mut spy: Connection, done: &AtomicBool) -> Result<Vec<f64>, String> {
+/// How many scripts the server ran in each 100 ms, until `done`: nothing but extensions once all
+/// leases are taken. Counts the looks in `count`.
+fn watch(mut spy: Connection, count: &AtomicUsize, done: &AtomicBool) -> Result<Vec<f64>, String> {
     let mut looks = Vec::new();
     let (mut last, mut at) = (scripts(&mut spy)?, Instant::now());
     while !done.load(Ordering::Relaxed) {
@@ -183,6 +198,7 @@ fn watch(mut spy: Connection, done: &AtomicBool) -> Result<Vec<f64>, String> {
         // Looks that come late count for what they span.
         looks.push((now - last) * LOOK_EVERY.as_secs_f64() / span.as_secs_f64());
         last = now;
+        count.store(looks.len(), Ordering::Relaxed);
     }
     Ok(looks)
 }
