@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::rounds::ExtendRound;
+use crate::rounds::{ExtendRound, ExtendStep};
 use crate::{Drift, Fence, Lease, Moment, Quorum};
 
 /// Why a holder may no longer believe that it holds.
@@ -161,6 +161,20 @@ impl Keeper {
         self.next_extend = now.plus(every);
     }
 
+    /// Looks again at the last extension, which failed: answers that came since then are as good as
+    /// any, as the deadline counts from when the question was sent. Says whether they are a quorum.
+    pub fn heed(&mut self, now: Moment, last: &ExtendRound) -> bool {
+        match last.step() {
+            ExtendStep::Extended { deadline }
+                if self.lease.uncertain && now < self.lease.deadline =>
+            {
+                self.extended(now, deadline, last.next());
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// No quorum extended the lease. The old deadline stands, and it is tried again: soon, but not
     /// so often that a struggling node is drowned. `jitter` keeps many leases apart.
     pub fn failed(&mut self, now: Moment, evidence: String, jitter: u32) {
@@ -312,6 +326,25 @@ mod tests {
         assert_eq!(keeper.step(ms(1100)), KeeperStep::Extend);
         keeper.extended(ms(1200), ms(4100), SEVEN);
         assert!(!keeper.lease().uncertain);
+    }
+
+    #[test]
+    fn late_answers_keep_a_lease_until_its_deadline_and_not_beyond() {
+        let one = Quorum::majority_of(std::num::NonZeroUsize::MIN);
+        let drift = Drift { parts_per_million: 0, fixed: Duration::ZERO };
+        let mut keeper = Keeper::new(lease(), ms(0), true, None);
+        let mut round = keeper.round(one, drift, ms(1000), Fence::next);
+        round.time_up(ms(1050));
+        keeper.failed(ms(1050), "silence".into(), 0);
+        assert!(!keeper.heed(ms(1100), &round), "nothing came");
+        let clock = crate::WallMicros(1);
+        round.answer(ms(1300), 0, Ok(crate::Reply::Extended { clock }));
+        let mut too_late = keeper.clone();
+        assert!(!too_late.heed(ms(3000), &round));
+        assert!(matches!(too_late.step(ms(3000)), KeeperStep::Lost(_)));
+        assert!(keeper.heed(ms(1310), &round));
+        assert_eq!((keeper.lease().deadline, keeper.lease().uncertain), (ms(4000), false));
+        assert!(!keeper.heed(ms(1320), &round), "once");
     }
 
     #[test]

@@ -349,9 +349,7 @@ impl Held {
         match step {
             ExtendStep::Extended { deadline } => {
                 state.keeper.extended(now, deadline, token);
-                state.keeper.spread(crate::chance::jitter());
-                let deadline = state.keeper.lease().deadline;
-                self.deadline.store(deadline.as_nanos(), Ordering::Release);
+                self.extended(&mut state);
                 Extension::Done
             }
             ExtendStep::Wait | ExtendStep::Failed => {
@@ -361,6 +359,13 @@ impl Held {
                 Extension::Failed(nodes)
             }
         }
+    }
+
+    /// The keeper knows of a new deadline.
+    fn extended(&self, state: &mut HeldState) {
+        state.keeper.spread(crate::chance::jitter());
+        let deadline = state.keeper.lease().deadline;
+        self.deadline.store(deadline.as_nanos(), Ordering::Release);
     }
 
     /// Has the keeper look when there is something to do.
@@ -397,6 +402,11 @@ impl Held {
                 return;
             }
             state.slot = None;
+            let HeldState { keeper, last, .. } = &mut *state;
+            if last.as_ref().is_some_and(|op| op.with(|round| keeper.heed(now, round))) {
+                debug!(lock = %self.lock, fence = %self.fence, "extended, by late answers");
+                self.extended(&mut state);
+            }
             state.keeper.step(now)
         };
         match step {

@@ -178,6 +178,7 @@ impl Client {
     /// Works on, extends, gives back, or finds that it is lost.
     fn keep(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
         let now = self.now(time);
+        self.heed_late_answers(time, holder, acts);
         let Doing::Holding { keeper, extending, work_until, highest, .. } =
             &self.holders[holder].doing
         else {
@@ -219,6 +220,18 @@ impl Client {
             && round.step() != ExtendStep::Wait
         {
             self.decide(time, holder, acts);
+        }
+    }
+
+    fn heed_late_answers(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
+        let (now, who) = (self.now(time), self.holders[holder].who.clone());
+        if let Doing::Holding { keeper, last: Some((_, round)), asked, .. } =
+            &mut self.holders[holder].doing
+            && keeper.heed(now, round)
+        {
+            let refreshed = round.next() > keeper.lease().fence;
+            let until = self.clock.when(keeper.lease().deadline.as_nanos(), time);
+            acts.push(Act::Tell(Happening::Extended { who, started: *asked, refreshed, until }));
         }
     }
 

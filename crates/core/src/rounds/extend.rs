@@ -86,9 +86,10 @@ impl ExtendRound {
         &self.ballot
     }
 
-    /// A node answered.
+    /// A node answered. After the time limit as well: what a quorum keeps, it keeps from when it was
+    /// asked, however late it says so.
     pub fn answer(&mut self, now: Moment, node: usize, answer: Answer) {
-        self.ballot.cast(now, node, answer);
+        self.ballot.cast_late(now, node, answer);
     }
 
     /// The time limit of the nodes is over.
@@ -200,5 +201,20 @@ mod tests {
         round.answer(Moment::default(), 0, Ok(Reply::Extended { clock: CLOCK }));
         round.time_up(Moment::from_millis(150));
         assert_eq!(round.step(), ExtendStep::Failed);
+    }
+
+    #[test]
+    fn a_late_answer_takes_the_place_of_silence_and_of_nothing_else() {
+        let late = Moment::from_millis(400);
+        let refused = Err(NodeError::Overloaded { reason: "busy".into() });
+        let mut round = round(3);
+        round.answer(Moment::default(), 0, refused);
+        round.answer(Moment::default(), 1, Ok(Reply::Extended { clock: CLOCK }));
+        round.time_up(Moment::from_millis(150));
+        round.answer(late, 0, Ok(Reply::Extended { clock: CLOCK }));
+        assert_eq!(round.step(), ExtendStep::Failed, "that node was never asked");
+        round.answer(late, 2, Ok(Reply::Extended { clock: CLOCK }));
+        let deadline = Moment::from_millis(100 + 1000 - 12);
+        assert_eq!(round.step(), ExtendStep::Extended { deadline });
     }
 }

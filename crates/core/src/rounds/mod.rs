@@ -1,7 +1,8 @@
 //! Rounds: one question put to all nodes, and what the answers amount to.
 //!
 //! A round is told what each node answered and what time it is; it says what to do next. It never
-//! sends anything. An answer that comes after the decision changes nothing.
+//! sends anything. An answer that comes after the decision changes nothing, unless an extension
+//! failed for want of it.
 
 mod acquire;
 mod extend;
@@ -48,6 +49,15 @@ impl Ballot {
         if let Some(vote @ None) = self.votes.get_mut(node) {
             *vote = Some(Vote { answer, after });
         }
+    }
+
+    /// The same, but an answer takes the place of the silence that was counted before it came.
+    fn cast_late(&mut self, now: Moment, node: usize, answer: Answer) {
+        let is_silence = |vote: &Vote| matches!(vote.answer, Err(NodeError::TimedOut { .. }));
+        if let Some(vote) = self.votes.get_mut(node) {
+            vote.take_if(|vote| is_silence(vote));
+        }
+        self.cast(now, node, answer);
     }
 
     /// Whoever has not answered by now is counted as a "no".

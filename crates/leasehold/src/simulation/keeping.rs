@@ -59,7 +59,8 @@ fn a_lease_that_cannot_be_kept_is_lost_at_its_deadline_and_never_later() {
             site.change(|sky| match world.below(3) {
                 0 => sky.stalls_up = true,
                 1 => sky.stalls_down = true,
-                _ => (sky.down, sky.up) = ((51, 300), (51, 300)),
+                // Longer than the pause between two attempts: a late answer is to an earlier one.
+                _ => (sky.down, sky.up) = ((300, 500), (51, 300)),
             });
         }
         let mut deadline = world.now().plus(guard.validity());
@@ -78,6 +79,31 @@ fn a_lease_that_cannot_be_kept_is_lost_at_its_deadline_and_never_later() {
         let next = court.admit(began, next);
         world.require(guard.extend().await.is_err(), || format!("{guard:?} came back"));
         drop((guard, next));
+        town.calm().await;
+        court.close();
+    });
+}
+
+#[test]
+fn a_lease_is_kept_by_answers_that_come_after_the_time_limit() {
+    for_seeds(25, |world| async move {
+        let backend = if world.chance(30) { Backend::Memory } else { Backend::Redis };
+        let town = Town::new(&world, backend, 5);
+        let court = Court::of(&town);
+        let locks = town.open("a").await;
+        let began = world.now();
+        let guard = locks.lock("l").ttl(TTL).acquire().await.expect("free");
+        let guard = court.admit(began, guard);
+        // Above the limit of 50 ms, below that and the shortest pause between two attempts.
+        town.sites
+            .iter()
+            .for_each(|site| site.change(|sky| (sky.up, sky.down) = ((20, 40), (40, 70))));
+        for _ in 0..20 {
+            world.sleep(500, 1000).await;
+            let good = guard.ensure_valid(Duration::ZERO).is_ok();
+            world.require(good, || format!("{guard:?} was lost although all nodes answered"));
+        }
+        drop(guard);
         town.calm().await;
         court.close();
     });
