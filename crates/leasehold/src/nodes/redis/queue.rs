@@ -26,6 +26,10 @@ const PENDING_MAX: usize = 65_536;
 /// At most this many bytes wait for a socket that takes none: a page of the largest requests for
 /// each of the thousands of tasks that may ask at once.
 const OUTGOING_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// A node that has not answered its oldest request for so long is still asked for anything but new
+/// locks. Extensions and probes are few, and each may save leases: where the node or this process is
+/// starved of processor time, the answers are on their way.
+const SLOW_FOR: Duration = Duration::from_secs(1);
 /// A server that sends nothing at all for so long, while something waits, is given up and connected
 /// anew: longer than any pause that it may come back from with the answers still of use.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -269,7 +273,11 @@ impl State {
         }
         let oldest = self.pending.front()?;
         let silent = now.duration_since(oldest.sent);
-        (silent > oldest.limit).then(|| NodeError::Overloaded {
+        let patience = match request {
+            Request::Acquire { .. } => oldest.limit,
+            _ => oldest.limit.max(SLOW_FOR),
+        };
+        (silent > patience).then(|| NodeError::Overloaded {
             reason: format!("no answer for {:.1} s", silent.as_secs_f64()),
         })
     }

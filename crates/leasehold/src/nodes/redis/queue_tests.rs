@@ -39,7 +39,21 @@ fn release(name: &str) -> Request {
     Request::Release { lock, holder }
 }
 
+fn extend(name: &str) -> Request {
+    Request::Extend {
+        lock: LockName::new(name).unwrap(),
+        holder: Holder::new("me", 1).unwrap(),
+        token: Fence::new(9).unwrap(),
+        next: Fence::new(9).unwrap(),
+        ttl: Ttl::new(Duration::from_secs(1)).unwrap(),
+    }
+}
+
 fn ask(queue: &Queue, sink: &Arc<Sink>, round: u32, request: Request) {
+    ask_within(Duration::from_secs(60), queue, sink, round, request);
+}
+
+fn ask_within(limit: Duration, queue: &Queue, sink: &Arc<Sink>, round: u32, request: Request) {
     let pass = request.needs_identity().then(|| Pass {
         record: "record".into(),
         generation: 1,
@@ -47,7 +61,7 @@ fn ask(queue: &Queue, sink: &Arc<Sink>, round: u32, request: Request) {
         max_ttl: Duration::from_secs(30),
     });
     let reply_to = ReplyTo::new(sink.clone(), 0, round);
-    queue.ask(Ask { request: Arc::new(request), pass, reply_to, limit: Duration::from_secs(60) });
+    queue.ask(Ask { request: Arc::new(request), pass, reply_to, limit });
 }
 
 fn receive(queue: &Queue, values: Vec<Value>) -> Result<(), NodeError> {
@@ -97,6 +111,26 @@ fn what_was_not_sent_before_a_connection_was_lost_is_never_sent() {
     queue.open(Session::of_connection(2), None);
     assert_eq!(outgoing(&queue), "");
     assert_eq!(*queue.generation.borrow(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_node_is_asked_for_anything_but_new_locks_and_a_hung_one_for_nothing_but_releases() {
+    let (queue, sink) = (Queue::new(), Arc::new(Sink::default()));
+    let limit = Duration::from_millis(50);
+    let refused = |round: u32, request: Request| {
+        ask_within(limit, &queue, &sink, round, request);
+        let last = sink.answers.lock().unwrap().pop();
+        matches!(last, Some((of, Err(NodeError::Overloaded { .. }))) if of == round)
+    };
+    queue.open(Session::of_connection(1), None);
+    assert!(!refused(1, acquire("a")) && !refused(2, extend("a")));
+    tokio::time::advance(Duration::from_millis(200)).await;
+    assert!(refused(3, acquire("b")));
+    assert!(!refused(4, extend("b")) && !refused(5, release("b")));
+    assert!(!refused(9, Request::Probe), "a probe that was refused would take its vote away");
+    tokio::time::advance(SLOW_FOR).await;
+    assert!(refused(6, acquire("c")) && refused(7, extend("c")) && refused(10, Request::Probe));
+    assert!(!refused(8, release("c")));
 }
 
 #[test]
