@@ -253,7 +253,7 @@ pub enum NodeError {
         /// What it was.
         reason: String,
     },
-    /// Too much waits for this node already.
+    /// Too much waits for this node already: the request was not sent, nor will it be.
     Overloaded {
         /// How much, and since when.
         reason: String,

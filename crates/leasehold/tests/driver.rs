@@ -15,7 +15,7 @@ use leasehold::{
     AcquireError, Background, Fence, ForceReleaseError, Holder, LockName, Locks, Owner,
     ReleaseOutcome, RetryPolicy,
 };
-use leasehold_core::{Moment, Record, Reply, Request, Ttl, WallMicros};
+use leasehold_core::{Moment, NodeError, Record, Reply, Request, Ttl, WallMicros};
 use tokio::sync::watch;
 
 use asking::ask;
@@ -46,6 +46,8 @@ struct Counting {
     late_extends: AtomicUsize,
     swallowed: Mutex<Vec<Ask>>,
     swallows: std::sync::atomic::AtomicBool,
+    /// Has too much to do to take an acquire in.
+    is_overloaded: std::sync::atomic::AtomicBool,
 }
 
 impl Counting {
@@ -59,6 +61,7 @@ impl Counting {
             late_extends: AtomicUsize::new(0),
             swallowed: Mutex::default(),
             swallows: false.into(),
+            is_overloaded: false.into(),
         })
     }
 
@@ -76,6 +79,10 @@ impl Node for Counting {
         match &*ask.request {
             Request::Acquire { .. } => {
                 self.acquires.fetch_add(1, Ordering::SeqCst);
+                if self.is_overloaded.load(Ordering::SeqCst) {
+                    let reason = "busy".to_owned();
+                    return ask.reply_to.answer(Err(NodeError::Overloaded { reason }));
+                }
                 if self.swallows.load(Ordering::SeqCst) {
                     return self.swallowed.lock().unwrap().push(ask);
                 }
@@ -333,6 +340,33 @@ async fn every_node_that_was_asked_is_also_told_to_release() {
     for node in &nodes {
         assert_eq!(node.releases.swap(0, Ordering::SeqCst), 1, "{}", node.id());
     }
+}
+
+#[tokio::test]
+async fn a_node_that_took_no_acquire_in_is_told_of_no_release() {
+    let nodes = three();
+    let locks = open(&nodes).await;
+    for node in &nodes[..2] {
+        node.is_overloaded.store(true, Ordering::SeqCst);
+    }
+    let error = locks.lock("l").ttl(TTL).try_acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
+    let releases = nodes.iter().map(|node| node.releases.load(Ordering::SeqCst));
+    assert_eq!(releases.collect::<Vec<_>>(), [0, 0, 1]);
+    // A heir is known to all of them.
+    nodes.iter().for_each(|node| node.is_overloaded.store(false, Ordering::SeqCst));
+    let held = locks.lock("l").holder("me").acquire().await.unwrap();
+    let holder = held.holder().clone();
+    let mut heir = Box::pin(locks.lock("l").holder("me").acquire());
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(heir.as_mut().poll(&mut context).is_pending());
+    nodes[0].is_overloaded.store(true, Ordering::SeqCst);
+    nodes[1].swallows.store(true, Ordering::SeqCst);
+    drop(held);
+    assert!(heir.as_mut().poll(&mut context).is_pending(), "it asks");
+    drop(heir);
+    let is_told = |node: &Arc<Counting>| node.released.lock().unwrap().contains(&holder);
+    assert!(nodes.iter().all(is_told));
 }
 
 #[tokio::test]

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use super::Ballot;
-use crate::{Answer, Drift, Fence, Holder, Lease, LockName, Moment, Owner, Quorum, Reply, Ttl};
+use crate::{
+    Answer, Drift, Fence, Holder, Lease, LockName, Moment, NodeError, Owner, Quorum, Reply, Ttl,
+};
 
 /// One more than two further rounds would only happen if others kept going ahead of us; then it is
 /// better to step back and wait.
@@ -107,6 +109,14 @@ impl AcquireRound {
     /// The votes of the latest round.
     pub fn ballot(&self) -> &Ballot {
         &self.ballot
+    }
+
+    /// Whether node number `node` was certainly never sent a question of this acquire.
+    pub fn was_never_asked(&self, node: usize) -> bool {
+        let vote = self.ballot.votes().get(node).and_then(Option::as_ref);
+        // What an earlier round met with is not known any more.
+        self.number == 1
+            && vote.is_some_and(|vote| matches!(vote.answer, Err(NodeError::Overloaded { .. })))
     }
 
     /// A node answered round `number`. Answers of different rounds are never added up: one of an
@@ -365,6 +375,24 @@ mod tests {
         round.answer(SENT, 1, 0, Ok(Reply::Granted));
         round.answer(SENT, 1, 0, Ok(Reply::Granted));
         assert_eq!(round.step(SENT), AcquireStep::Wait);
+    }
+
+    #[test]
+    fn only_a_node_that_refused_the_first_round_unsent_was_never_asked() {
+        let unsent = || Err(NodeError::Overloaded { reason: "busy".into() });
+        let timed_out = Err(NodeError::TimedOut { after: Duration::from_millis(50) });
+        let mut first = round(3);
+        let behind = Ok(Reply::Behind { fence: Fence::new(99).unwrap() });
+        for (node, answer) in [unsent(), timed_out, behind.clone()].into_iter().enumerate() {
+            first.answer(Moment::default(), 1, node, answer);
+        }
+        let never: Vec<_> = (0..4).map(|node| first.was_never_asked(node)).collect();
+        assert_eq!(never, [true, false, false, false]);
+        let mut second = round(3);
+        let answers = [Ok(Reply::Granted), behind.clone(), behind];
+        assert_eq!(feed(&mut second, answers), AcquireStep::AskAgain);
+        second.answer(Moment::default(), 2, 0, unsent());
+        assert!(!second.was_never_asked(0), "the first round was granted");
     }
 
     #[test]

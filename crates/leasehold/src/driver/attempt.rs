@@ -57,6 +57,7 @@ impl Attempt {
         cluster: &Arc<Cluster>,
         heritage: Option<Heritage>,
     ) -> Result<Lease, Refused> {
+        let is_heir = heritage.is_some();
         let Heritage { holder, highest } = heritage.unwrap_or_else(|| Heritage {
             holder: Holder::new(&self.label, crate::chance::nonce())
                 .expect("the label was checked with the options"),
@@ -72,7 +73,8 @@ impl Attempt {
         let proposal = cluster.propose(&self.lock, highest);
         let round = AcquireRound::new(spec, cluster.quorum, proposal, cluster.now());
         let op = Op::new(cluster, round);
-        let unfinished = Unfinished { cluster, attempt: self, holder, op: &op, is_over: false };
+        let unfinished =
+            Unfinished { cluster, attempt: self, holder, op: &op, is_heir, is_over: false };
         let limit = cluster.limit.for_ttl(self.ttl);
         unfinished.ask(limit);
         loop {
@@ -110,6 +112,8 @@ struct Unfinished<'a> {
     attempt: &'a Attempt,
     holder: Holder,
     op: &'a Arc<Op<AcquireRound>>,
+    /// Nodes may know the holder although this attempt never asked them.
+    is_heir: bool,
     is_over: bool,
 }
 
@@ -134,7 +138,11 @@ impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             self.op.abandon();
-            self.cluster.give_back(&self.attempt.lock, &self.holder, self.attempt.ttl);
+            let Attempt { lock, ttl, .. } = self.attempt;
+            // A node that took nothing in would only have more to do, which is why it took nothing.
+            let may_have =
+                |node| self.is_heir || !self.op.with(|round| round.was_never_asked(node));
+            self.cluster.give_back_where(lock, &self.holder, *ttl, may_have);
         }
     }
 }

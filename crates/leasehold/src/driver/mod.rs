@@ -188,9 +188,21 @@ impl Cluster {
     /// Gives back what may have been granted, on all nodes. Nobody waits for it and nobody can
     /// cancel it: it is on its way when this returns.
     pub(crate) fn give_back(&self, lock: &LockName, holder: &Holder, ttl: Ttl) {
+        self.give_back_where(lock, holder, ttl, |_| true);
+    }
+
+    /// The same, on those nodes that may have been asked, by their numbers.
+    fn give_back_where(
+        &self,
+        lock: &LockName,
+        holder: &Holder,
+        ttl: Ttl,
+        may_have_been_asked: impl Fn(usize) -> bool,
+    ) {
         let request = Arc::new(Request::Release { lock: lock.clone(), holder: holder.clone() });
         let limit = self.limit.for_ttl(ttl);
-        for member in &self.members {
+        let members = self.members.iter().enumerate();
+        for (_, member) in members.filter(|(index, _)| may_have_been_asked(*index)) {
             let reply_to = ReplyTo::nobody();
             member.node.ask(Ask { request: request.clone(), pass: None, reply_to, limit });
         }
