@@ -321,7 +321,7 @@ impl Held {
         if let Some(fence) = state.last.take().and_then(|op| op.with(|round| round.superseded())) {
             state.keeper.superseded(fence);
         }
-        let propose = |above| cluster.propose(&self.lock, above);
+        let propose = |above| cluster.propose(&self.lock, above, now);
         let round = state.keeper.round(cluster.quorum, cluster.drift, now, propose);
         let lease = state.keeper.lease();
         if round.next() > lease.token {
@@ -437,11 +437,18 @@ impl Held {
 
     /// Leaves a good lease to the next waiter of this process, if there is one, as it is on the nodes.
     fn leave(&self) -> bool {
-        let (mut state, now) = (self.state(), self.cluster.now());
-        let state = &mut *state;
+        let state = &mut *self.state();
+        if !matches!(state.phase, Phase::Held) {
+            return false;
+        }
         let deadline = state.keeper.lease().deadline;
-        let is_good = matches!(state.phase, Phase::Held) && now < deadline;
-        let Some(turn) = state.turn.take_if(|turn| is_good && turn.leaves(now)) else {
+        let may_leave = |turn: &mut Turn| {
+            turn.has_heirs() && {
+                let now = self.cluster.now();
+                now < deadline && turn.leaves(now)
+            }
+        };
+        let Some(turn) = state.turn.take_if(may_leave) else {
             return false;
         };
         let legacy = Legacy::of(self.cluster.clone(), &state.keeper);

@@ -163,8 +163,13 @@ impl LockRequest {
                 last: last.map(Box::new),
             },
         };
-        let Some(mut turn) = self.turn(&attempt, left()).await else {
-            return Err(timed_out(0, None));
+        let mut turn = match cluster.queues.join(&attempt.lock).turn_now() {
+            Ok(turn) => turn,
+            Err(place) => tokio::select! {
+                biased;
+                turn = place.turn() => turn,
+                () = cluster.sleep(left()) => return Err(timed_out(0, None)),
+            },
         };
         let mut backoff = Backoff::new(self.retry);
         // Made for those who have to wait.
@@ -227,15 +232,6 @@ impl LockRequest {
     /// Whoever counts its attempts makes them at its own times.
     fn takes_hints(&self) -> bool {
         self.retry.attempts.is_none()
-    }
-
-    async fn turn(&self, attempt: &Attempt, left: Duration) -> Option<Turn> {
-        let place = self.cluster.queues.join(&attempt.lock);
-        tokio::select! {
-            biased;
-            turn = place.turn() => Some(turn),
-            () = self.cluster.sleep(left) => None,
-        }
     }
 
     /// Acquires the lock, runs `body`, and gives the lock back. If the lease is lost the body is

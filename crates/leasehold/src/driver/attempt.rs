@@ -70,8 +70,9 @@ impl Attempt {
             drift: cluster.drift,
             min_validity: self.min_validity,
         };
-        let proposal = cluster.propose(&self.lock, highest);
-        let round = AcquireRound::new(spec, cluster.quorum, proposal, cluster.now());
+        let now = cluster.now();
+        let proposal = cluster.propose(&self.lock, highest, now);
+        let round = AcquireRound::new(spec, cluster.quorum, proposal, now);
         let op = Op::new(cluster, round);
         let unfinished =
             Unfinished { cluster, attempt: self, holder, op: &op, is_heir, is_over: false };

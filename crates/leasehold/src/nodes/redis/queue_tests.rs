@@ -61,7 +61,7 @@ fn ask_within(limit: Duration, queue: &Queue, sink: &Arc<Sink>, round: u32, requ
         max_ttl: Duration::from_secs(30),
     });
     let reply_to = ReplyTo::new(sink.clone(), 0, round);
-    queue.ask(Ask { request: Arc::new(request), pass, reply_to, limit });
+    queue.ask(Ask::new(Arc::new(request), pass.map(Arc::new), reply_to, limit));
 }
 
 fn receive(queue: &Queue, values: Vec<Value>) -> Result<(), NodeError> {
