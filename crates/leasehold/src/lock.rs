@@ -11,7 +11,7 @@ use crate::chance;
 use crate::driver::{Attempt, Cluster, Refused};
 use crate::error::{AcquireError, NodeReports, OptionsError, RunError, ValidityError};
 use crate::guard::{Guard, Keeping};
-use crate::queue::Turn;
+use crate::queue::{Place, Turn};
 use crate::waiter::{Timers, Waiter};
 
 /// How long the nodes keep a lease that nobody extends, if the caller does not say. Leases are
@@ -165,10 +165,9 @@ impl LockRequest {
         };
         let mut turn = match cluster.queues.join(&attempt.lock).turn_now() {
             Ok(turn) => turn,
-            Err(place) => tokio::select! {
-                biased;
-                turn = place.turn() => turn,
-                () = cluster.sleep(left()) => return Err(timed_out(0, None)),
+            Err(place) => match Box::pin(self.turn(place, left())).await {
+                Some(turn) => turn,
+                None => return Err(timed_out(0, None)),
             },
         };
         let mut backoff = Backoff::new(self.retry);
@@ -177,7 +176,7 @@ impl LockRequest {
         let fresh = || Waiter::new(cluster, &attempt.lock);
         let mut heritage = turn.inherit(&attempt.label);
         if heritage.is_none() && self.takes_hints() && cluster.queues.crowds.has(&attempt.lock) {
-            waiter.get_or_insert_with(fresh).stand_first(left()).await;
+            Box::pin(waiter.get_or_insert_with(fresh).stand_first(left())).await;
         }
         for attempts in 1.. {
             // Registered before asking: a release that comes in between must not be missed.
@@ -214,19 +213,29 @@ impl LockRequest {
             };
             if takes_hints {
                 let timers = Timers { backoff: pause, expires_in, left };
-                waiter.get_or_insert_with(fresh).stand(timers, owner.as_ref(), freed).await;
+                let waiter = waiter.get_or_insert_with(fresh);
+                Box::pin(waiter.stand(timers, owner.as_ref(), freed)).await;
                 continue;
             }
             if let Some(waiter) = &mut waiter {
                 waiter.step_aside();
             }
+            let sleep = Box::pin(cluster.sleep(pause.min(left)));
             tokio::select! {
                 biased;
-                () = cluster.sleep(pause.min(left)) => {}
+                () = sleep => {}
                 () = freed => {}
             }
         }
         unreachable!("the loop ends by returning")
+    }
+
+    async fn turn(&self, place: Place, left: Duration) -> Option<Turn> {
+        tokio::select! {
+            biased;
+            turn = place.turn() => Some(turn),
+            () = self.cluster.sleep(left) => None,
+        }
     }
 
     /// Whoever counts its attempts makes them at its own times.

@@ -320,13 +320,16 @@ impl Writer<'_> {
 
     /// Begins a call of `script`; its keys and arguments are to follow.
     fn call(&mut self, script: &Script, keys: usize, args: usize) {
-        let (verb, body): (&[u8], _) = match self.by {
-            CallBy::Sha => (b"EVALSHA", script.sha.as_bytes()),
-            CallBy::Text => (b"EVAL", script.text.as_bytes()),
-        };
-        self.begin(3 + keys + args, verb);
-        self.word(body);
+        count(self.out, b'*', 3 + keys + args);
+        match self.by {
+            CallBy::Sha => self.out.extend_from_slice(&script.call),
+            CallBy::Text => {
+                self.word(b"EVAL");
+                self.word(script.text.as_bytes());
+            }
+        }
         self.number(keys as u64);
+        self.replies += 1;
     }
 
     fn script(&mut self, script: &Script, keys: &[&[u8]], args: &[&str]) {
