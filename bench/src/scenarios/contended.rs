@@ -14,8 +14,15 @@ use crate::servers::Cluster;
 /// Just below a millisecond, so that the ideal is just above 1000 a second.
 const HOLD_US: u64 = 999;
 const NODES: usize = 5;
-const USUAL: [&str; 7] =
-    ["ideal", "leasehold", "leasehold-thread", "rslock", "rslock-5ms", "redlock", "redis-semaphore"];
+const USUAL: [&str; 7] = [
+    "ideal",
+    "leasehold",
+    "leasehold-thread",
+    "rslock",
+    "rslock-5ms",
+    "redlock",
+    "redis-semaphore",
+];
 
 pub(super) fn run(
     args: &Args,
