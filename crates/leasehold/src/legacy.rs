@@ -138,16 +138,16 @@ impl Legacy {
         self.lease.holder.label() == label
     }
 
-    /// The lease of the next user, who has this place in the queue, if a number was seen to
-    /// beforehand, and what is left for those who follow. Dropping the future gives everything back.
+    /// The lease of the next user, if a number was seen to beforehand for whoever has this place in the
+    /// queue, and what is left for those who follow. Without a place it is the nodes that are to be
+    /// asked. Dropping the future gives everything back.
     pub(crate) async fn take(
         mut self,
         attempt: &Attempt,
-        place: u64,
+        place: Option<u64>,
     ) -> Result<(Lease, Reserve), Heritage> {
-        if let Some(reserve) = self.reserve.take_if(|reserve| reserve.last_place < place) {
-            drop(reserve);
-        }
+        let is_meant = |reserve: &Reserve| place.is_some_and(|place| place <= reserve.last_place);
+        self.reserve = self.reserve.take().filter(is_meant);
         self.settled().await;
         let lease = self.next_lease(attempt);
         self.is_taken = true;
@@ -163,7 +163,8 @@ impl Legacy {
         if let Some(UnderWay { op, until }) = &reserve.under_way {
             op.decided(until.since(self.cluster.now())).await;
         }
-        if let Some((token, deadline)) = reserve.settle() {
+        let is_late = self.cluster.now() >= self.lease.deadline;
+        if let Some((token, deadline)) = reserve.settle().filter(|_| !is_late) {
             self.lease.token = self.lease.token.max(token);
             self.lease.deadline = self.lease.deadline.max(deadline);
             self.lease.uncertain = false;

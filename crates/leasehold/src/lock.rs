@@ -172,7 +172,9 @@ impl LockRequest {
         let fresh = || Waiter::new(cluster, &attempt.lock);
         let mut heritage = None;
         if let Some(legacy) = turn.inherit(&attempt.label) {
-            match legacy.take(&attempt, turn.place()).await {
+            // One that is not extended wants its whole Ttl.
+            let place = self.keeping.extends.then(|| turn.place());
+            match legacy.take(&attempt, place).await {
                 Ok((lease, reserve)) => {
                     *turn.reserve() = Some(reserve);
                     return Ok(self.guard(lease, Some(turn)));

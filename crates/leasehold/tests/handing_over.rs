@@ -295,6 +295,22 @@ async fn whoever_wants_another_ttl_asks_the_nodes() {
 }
 
 #[tokio::test]
+async fn whoever_does_not_extend_asks_the_nodes_for_a_whole_ttl() {
+    let (scribes, locks) = open().await;
+    let held = first(&locks).await;
+    let waiting = queue_up(&locks);
+    let manual = locks.lock("l").holder("me").manual();
+    let mut next: Waiting = Box::pin(manual.acquire());
+    assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(held);
+    let held = waiting.await.unwrap();
+    let asked = acquires(&scribes);
+    drop(held);
+    let _next = next.await.unwrap();
+    assert_eq!(acquires(&scribes), asked + 1);
+}
+
+#[tokio::test]
 async fn a_heir_waits_for_a_token_that_is_being_raised() {
     let (scribes, locks) = open().await;
     let held = first(&locks).await;

@@ -40,13 +40,13 @@ fn reserve() -> Vec<Case> {
             "reserve-p4",
             "one of three is left a lease, more numbers",
             Setup { proposals: 4, ..RESERVE },
-            0,
+            635_034,
         )),
         large(holds(
             "reserve-n5",
             "five nodes, one of three is left a lease",
             Setup { nodes: 5, ..RESERVE },
-            0,
+            10_660_744,
         )),
         large(holds(
             "reserve-extend",
