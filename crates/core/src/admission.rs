@@ -51,7 +51,7 @@ pub enum Standing {
     /// Nobody asked it yet.
     Unknown,
     /// It does.
-    Voting(Pass),
+    Voting(Arc<Pass>),
     /// Not before a moment on our clock.
     Waiting {
         /// When it is looked at again.
@@ -325,12 +325,12 @@ impl Admission {
             }
             (RecordState::Admitted, _) => {
                 self.suspended = None;
-                Standing::Voting(Pass {
+                Standing::Voting(Arc::new(Pass {
                     record: text.into(),
                     generation: facts.generation,
                     floor: record.floor,
                     max_ttl: record.max_ttl,
-                })
+                }))
             }
         };
     }

@@ -25,14 +25,14 @@ impl Outlook {
     /// Proposals follow the nodes' clocks rather than our own: the floor of a node that lost its
     /// memory is its clock, so a holder with a clock of its own could leave fences above it that
     /// nobody remembers.
-    fn clock(&mut self, now: Moment, wall: WallMicros) -> WallMicros {
+    fn clock(&mut self, now: Moment, wall: impl FnOnce() -> WallMicros) -> WallMicros {
         self.offsets.sort_unstable();
         match self.offsets.get(self.offsets.len().saturating_sub(1) / 2) {
             Some(offset) => {
                 let ours = (now.as_nanos() / 1000) as i64;
                 WallMicros(u64::try_from(ours.saturating_add(*offset)).unwrap_or(0))
             }
-            None => wall,
+            None => wall(),
         }
     }
 }
@@ -55,7 +55,7 @@ impl Proposals {
         seen: Fence,
         mut outlook: Outlook,
         now: Moment,
-        wall: WallMicros,
+        wall: impl FnOnce() -> WallMicros,
     ) -> Fence {
         let ahead = self.ahead.get(lock).copied().unwrap_or(Fence::ZERO);
         let clock = outlook.clock(now, wall);
@@ -69,7 +69,7 @@ impl Proposals {
         fence: Fence,
         mut outlook: Outlook,
         now: Moment,
-        wall: WallMicros,
+        wall: impl FnOnce() -> WallMicros,
     ) {
         if fence < Fence::from_clock(outlook.clock(now, wall)) {
             return;
@@ -107,7 +107,7 @@ mod tests {
             (&[5_000_000, -900, 4_000], 5_000),
             (&[i64::MIN], 0),
         ] {
-            assert_eq!(outlook(offsets, 0).clock(NOW, WALL), WallMicros(clock), "{offsets:?}");
+            assert_eq!(outlook(offsets, 0).clock(NOW, || WALL), WallMicros(clock), "{offsets:?}");
         }
     }
 
@@ -117,15 +117,15 @@ mod tests {
         let mut proposals = Proposals::default();
         let next = |proposals: &Proposals, seen, floor| {
             let outlook = outlook(&[0], floor);
-            proposals.next(&lock, fence(seen), outlook, NOW, WALL).get()
+            proposals.next(&lock, fence(seen), outlook, NOW, || WALL).get()
         };
         assert_eq!(next(&proposals, 0, 0), 1_000);
         assert_eq!(next(&proposals, 0, 1_000), 1_001);
         assert_eq!(next(&proposals, 7_000, 1_000), 7_001);
-        proposals.saw(&lock, fence(999), outlook(&[0], 0), NOW, WALL);
+        proposals.saw(&lock, fence(999), outlook(&[0], 0), NOW, || WALL);
         assert_eq!(next(&proposals, 0, 0), 1_000);
-        proposals.saw(&lock, fence(3_000), outlook(&[0], 0), NOW, WALL);
-        proposals.saw(&lock, fence(2_000), outlook(&[0], 0), NOW, WALL);
+        proposals.saw(&lock, fence(3_000), outlook(&[0], 0), NOW, || WALL);
+        proposals.saw(&lock, fence(2_000), outlook(&[0], 0), NOW, || WALL);
         assert_eq!(next(&proposals, 0, 0), 3_001);
     }
 }

@@ -337,7 +337,7 @@ impl Held {
         if let Some(fence) = state.last.take().and_then(|op| op.with(|round| round.superseded())) {
             state.keeper.superseded(fence);
         }
-        let propose = |above| cluster.propose(&self.lock, above);
+        let propose = |above| cluster.propose(&self.lock, above, now);
         let round = state.keeper.round(cluster.quorum, cluster.drift, now, propose);
         let lease = state.keeper.lease();
         if round.next() > lease.token {
@@ -359,13 +359,13 @@ impl Held {
         let has_more = |reserve: &Reserve| reserve.goes_beyond(turn.place());
         let is_seen_to =
             reserve.as_ref().is_some_and(has_more) && keeper.lease().fence < keeper.lease().token;
-        if is_seen_to || !turn.leaves(now) {
+        if is_seen_to || !turn.has_heirs() || !turn.leaves(now) {
             return;
         }
         // Before it is sent: whoever comes later is not meant.
         let last_place = turn.last_place();
         keeper.reserve(LEFT_IN_A_ROW.into());
-        let propose = |above| cluster.propose(&self.lock, above);
+        let propose = |above| cluster.propose(&self.lock, above, now);
         let round = keeper.round(cluster.quorum, cluster.drift, now, propose);
         let limit = cluster.limit.for_ttl(keeper.lease().ttl);
         let op = cluster.begin_extend(keeper.lease(), round, limit);
@@ -471,14 +471,21 @@ impl Held {
 
     /// Leaves a good lease to the next waiter of this process, if there is one, as it is on the nodes.
     fn leave(&self) -> bool {
-        let (mut state, now) = (self.state(), self.cluster.now());
-        let state = &mut *state;
+        let state = &mut *self.state();
+        if !matches!(state.phase, Phase::Held) {
+            return false;
+        }
         let deadline = state.keeper.lease().deadline;
-        let is_good = matches!(state.phase, Phase::Held) && now < deadline;
-        let Some(turn) = state.turn.take_if(|turn| is_good && turn.leaves(now)) else {
+        let may_leave = |turn: &mut Turn| {
+            turn.has_heirs() && {
+                let now = self.cluster.now();
+                now < deadline && turn.leaves(now)
+            }
+        };
+        let Some(turn) = state.turn.take_if(may_leave) else {
             return false;
         };
-        self.settle_reserve(state, now);
+        self.settle_reserve(state, self.cluster.now());
         let legacy = Legacy::of(self.cluster.clone(), &state.keeper, state.reserve.take());
         // Before the next one asks: nothing of ours may come behind that.
         state.abandon_extensions();

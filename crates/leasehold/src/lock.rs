@@ -11,7 +11,7 @@ use crate::chance;
 use crate::driver::{Attempt, Cluster, Refused};
 use crate::error::{AcquireError, NodeReports, OptionsError, RunError, ValidityError};
 use crate::guard::{Guard, Keeping};
-use crate::queue::Turn;
+use crate::queue::{Place, Turn};
 use crate::waiter::{Timers, Waiter};
 
 /// How long the nodes keep a lease that nobody extends, if the caller does not say. Leases are
@@ -163,8 +163,12 @@ impl LockRequest {
                 last: last.map(Box::new),
             },
         };
-        let Some(mut turn) = self.turn(&attempt, left()).await else {
-            return Err(timed_out(0, None));
+        let mut turn = match cluster.queues.join(&attempt.lock).turn_now() {
+            Ok(turn) => turn,
+            Err(place) => match Box::pin(self.turn(place, left())).await {
+                Some(turn) => turn,
+                None => return Err(timed_out(0, None)),
+            },
         };
         let mut backoff = Backoff::new(self.retry);
         // Made for those who have to wait.
@@ -174,7 +178,7 @@ impl LockRequest {
         if let Some(legacy) = turn.inherit(&attempt.label) {
             // One that is not extended wants its whole Ttl.
             let place = self.keeping.extends.then(|| turn.place());
-            match legacy.take(&attempt, place).await {
+            match Box::pin(legacy.take(&attempt, place)).await {
                 Ok((lease, reserve)) => {
                     *turn.reserve() = Some(reserve);
                     return Ok(self.guard(lease, Some(turn)));
@@ -183,7 +187,7 @@ impl LockRequest {
             }
         }
         if heritage.is_none() && self.takes_hints() && cluster.queues.crowds.has(&attempt.lock) {
-            waiter.get_or_insert_with(fresh).stand_first(left()).await;
+            Box::pin(waiter.get_or_insert_with(fresh).stand_first(left())).await;
         }
         for attempts in 1.. {
             // Registered before asking: a release that comes in between must not be missed.
@@ -220,33 +224,34 @@ impl LockRequest {
             };
             if takes_hints {
                 let timers = Timers { backoff: pause, expires_in, left };
-                waiter.get_or_insert_with(fresh).stand(timers, owner.as_ref(), freed).await;
+                let waiter = waiter.get_or_insert_with(fresh);
+                Box::pin(waiter.stand(timers, owner.as_ref(), freed)).await;
                 continue;
             }
             if let Some(waiter) = &mut waiter {
                 waiter.step_aside();
             }
+            let sleep = Box::pin(cluster.sleep(pause.min(left)));
             tokio::select! {
                 biased;
-                () = cluster.sleep(pause.min(left)) => {}
+                () = sleep => {}
                 () = freed => {}
             }
         }
         unreachable!("the loop ends by returning")
     }
 
-    /// Whoever counts its attempts makes them at its own times.
-    fn takes_hints(&self) -> bool {
-        self.retry.attempts.is_none()
-    }
-
-    async fn turn(&self, attempt: &Attempt, left: Duration) -> Option<Turn> {
-        let place = self.cluster.queues.join(&attempt.lock);
+    async fn turn(&self, place: Place, left: Duration) -> Option<Turn> {
         tokio::select! {
             biased;
             turn = place.turn() => Some(turn),
             () = self.cluster.sleep(left) => None,
         }
+    }
+
+    /// Whoever counts its attempts makes them at its own times.
+    fn takes_hints(&self) -> bool {
+        self.retry.attempts.is_none()
     }
 
     /// Acquires the lock, runs `body`, and gives the lock back. If the lease is lost the body is

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::{Answer, Holder, LockName, NodeError, Pass, Request};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// A node's name, for people and for the member list: `10.0.0.1:6379/0`. Never holds a password.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -141,11 +142,25 @@ pub struct Ask {
     /// What is asked. Shared by all nodes of a round.
     pub request: Arc<Request>,
     /// The identity that is expected; with requests that need one.
-    pub pass: Option<Pass>,
+    pub pass: Option<Arc<Pass>>,
     /// Where the answer goes.
     pub reply_to: ReplyTo,
-    /// How long the asker waits. Covers connecting.
+    /// When.
+    pub asked: Instant,
+    /// How long the asker waits from then on. Covers connecting.
     pub limit: Duration,
+}
+
+impl Ask {
+    /// Asked now.
+    pub fn new(
+        request: Arc<Request>,
+        pass: Option<Arc<Pass>>,
+        reply_to: ReplyTo,
+        limit: Duration,
+    ) -> Self {
+        Self { request, pass, reply_to, asked: Instant::now(), limit }
+    }
 }
 
 /// Whoever waits for answers. Called from a node's own task or thread: must be quick.

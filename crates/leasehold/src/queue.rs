@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::{LockName, Moment};
 use tokio::sync::futures::Notified;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::clock::Clock;
 use crate::crowds::{AFTER_A_LINE, Crowds};
@@ -92,6 +92,15 @@ impl Queues {
 }
 
 impl Place {
+    /// The turn, if it can be had at once.
+    pub(crate) fn turn_now(self) -> Result<Turn, Self> {
+        // Nobody is overtaken: a permit that comes back goes to whoever waits.
+        match self.queue.turn.try_acquire().map(SemaphorePermit::forget) {
+            Ok(()) => Ok(Turn { place: self, stood_in_line: false, chain: None, reserve: None }),
+            Err(_) => Err(self),
+        }
+    }
+
     /// Waits for the turn, behind everybody who asked before.
     pub(crate) async fn turn(self) -> Turn {
         let permit = self.queue.turn.acquire().await.expect("the semaphore is never closed");
@@ -107,11 +116,15 @@ impl Turn {
         self.place.queue.freed.notified()
     }
 
-    /// Whether the lease may be left to somebody of this process who waits.
-    pub(crate) fn leaves(&self, now: Moment) -> bool {
+    /// Whether somebody else of this process waits.
+    pub(crate) fn has_heirs(&self) -> bool {
         // Ours and the map's.
-        let has_heirs = Arc::strong_count(&self.place.queue) > 2;
-        has_heirs && self.chain.is_none_or(|chain| chain.is_short(now))
+        Arc::strong_count(&self.place.queue) > 2
+    }
+
+    /// Whether the lease may be left to one of them.
+    pub(crate) fn leaves(&self, now: Moment) -> bool {
+        self.chain.is_none_or(|chain| chain.is_short(now))
     }
 
     /// Its place in the queue.

@@ -239,12 +239,7 @@ fn a_dropped_node_still_carries_out_what_it_was_asked() {
             send(&node, Some(&record()), request, Duration::from_secs(5))
         })
         .collect();
-    let asked = |request| Ask {
-        request: Arc::new(request),
-        pass: None,
-        reply_to: ReplyTo::nobody(),
-        limit: Duration::ZERO,
-    };
+    let asked = |request| Ask::new(Arc::new(request), None, ReplyTo::nobody(), Duration::ZERO);
     node.ask(asked(release("l0", 1)));
     drop(node);
     for answer in answers {

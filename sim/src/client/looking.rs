@@ -12,8 +12,8 @@ use crate::clock::{MICROS, Time};
 
 impl Client {
     pub(super) fn propose(&self, time: Time, lock: &LockName, seen: Fence) -> Fence {
-        let (now, wall) = (self.now(time), self.wall_micros(time));
-        self.proposals.next(lock, seen, self.outlook(), now, wall)
+        let wall = || self.wall_micros(time);
+        self.proposals.next(lock, seen, self.outlook(), self.now(time), wall)
     }
 
     fn wall_micros(&self, time: Time) -> WallMicros {
@@ -28,7 +28,7 @@ impl Client {
 
     pub(super) fn remember(&mut self, time: Time, lock: &LockName, fence: Fence) {
         let (outlook, now, wall) = (self.outlook(), self.now(time), self.wall_micros(time));
-        self.proposals.saw(lock, fence, outlook, now, wall);
+        self.proposals.saw(lock, fence, outlook, now, || wall);
     }
 
     pub(super) fn look(&mut self, time: Time, member: usize, acts: &mut Vec<Act>) {

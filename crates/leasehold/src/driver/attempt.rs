@@ -40,10 +40,16 @@ impl Attempt {
         cluster: &Arc<Cluster>,
         heritage: Option<Heritage>,
     ) -> Result<Lease, Refused> {
-        let refused = match self.once(cluster, heritage).await {
-            Err(refused) if refused.is_worth_a_look() => refused,
-            other => return other,
-        };
+        match self.once(cluster, heritage).await {
+            // Boxed, as everything that few need: a future is as large as its largest branch.
+            Err(refused) if refused.is_worth_a_look() => {
+                Box::pin(self.once_more(cluster, refused)).await
+            }
+            other => other,
+        }
+    }
+
+    async fn once_more(&self, cluster: &Arc<Cluster>, refused: Refused) -> Result<Lease, Refused> {
         cluster.examine_all(cluster.limit.for_ttl(self.ttl)).await;
         match self.once(cluster, None).await {
             // The first ballot tells more: the second may only say that nodes are being examined.
@@ -69,8 +75,9 @@ impl Attempt {
             drift: cluster.drift,
             min_validity: self.min_validity,
         };
-        let proposal = cluster.propose(&self.lock, highest);
-        let round = AcquireRound::new(spec, cluster.quorum, proposal, cluster.now());
+        let now = cluster.now();
+        let proposal = cluster.propose(&self.lock, highest, now);
+        let round = AcquireRound::new(spec, cluster.quorum, proposal, now);
         let op = Op::new(cluster, round);
         let unfinished = Unfinished { cluster, attempt: self, holder, op: &op, is_over: false };
         let limit = cluster.limit.for_ttl(self.ttl);

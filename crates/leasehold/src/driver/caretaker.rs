@@ -155,7 +155,7 @@ async fn ask(
     request: Request,
     with_pass: bool,
 ) -> Answer {
-    let pass = if with_pass { Some(member.pass(cluster.now())?) } else { None };
+    let pass = if with_pass { Some(member.pass(|| cluster.now())?) } else { None };
     cluster.ask_member(member, request, pass, PROBE_LIMIT).await
 }
 

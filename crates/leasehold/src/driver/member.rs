@@ -58,19 +58,23 @@ impl Member {
     }
 
     /// The pass to show to this node, or why it may not vote.
-    pub(crate) fn pass(&self, now: Moment) -> Result<Pass, NodeError> {
+    pub(crate) fn pass(&self, now: impl FnOnce() -> Moment) -> Result<Arc<Pass>, NodeError> {
         let notes = self.notes();
         match notes.admission.standing() {
             Standing::Voting(pass) => Ok(pass.clone()),
             standing => Err(standing
-                .objection(now)
+                .objection(now())
                 .unwrap_or(NodeError::NotVoting { reason: "not voting".into() })),
         }
     }
 
     /// The pass to show with `request`. A lease above max_ttl would outlive the quarantine of a node
     /// that forgot it; whoever asked may not have known max_ttl then.
-    pub(crate) fn pass_for(&self, now: Moment, request: &Request) -> Result<Pass, NodeError> {
+    pub(crate) fn pass_for(
+        &self,
+        now: impl FnOnce() -> Moment,
+        request: &Request,
+    ) -> Result<Arc<Pass>, NodeError> {
         let pass = self.pass(now)?;
         match request {
             Request::Acquire { ttl, .. } | Request::Extend { ttl, .. }
@@ -84,7 +88,7 @@ impl Member {
     }
 
     pub(crate) fn votes(&self, now: Moment) -> bool {
-        self.pass(now).is_ok()
+        self.pass(|| now).is_ok()
     }
 
     pub(crate) fn max_ttl(&self) -> Option<Duration> {

@@ -18,6 +18,7 @@ use leasehold_core::{
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use attempt::{Attempt, Refused};
@@ -145,14 +146,14 @@ impl Cluster {
         request: Request,
         limit: Duration,
     ) {
-        let request = Arc::new(request);
+        let (request, asked) = (Arc::new(request), Instant::now());
         let veto = match &*request {
             Request::Acquire { .. } => self.veto(),
             _ => None,
         };
         for (index, member) in self.members.iter().enumerate() {
             let pass = if request.needs_identity() {
-                let pass = member.pass_for(self.now(), &request);
+                let pass = member.pass_for(|| self.now(), &request);
                 match pass.and_then(|pass| veto.clone().map_or(Ok(pass), Err)) {
                     Ok(pass) => Some(pass),
                     Err(objection) => {
@@ -164,7 +165,7 @@ impl Cluster {
                 None
             };
             let reply_to = ReplyTo::new(op.clone(), index, round);
-            member.node.ask(Ask { request: request.clone(), pass, reply_to, limit });
+            member.node.ask(Ask { request: request.clone(), pass, reply_to, asked, limit });
         }
     }
 
@@ -189,10 +190,10 @@ impl Cluster {
     /// cancel it: it is on its way when this returns.
     pub(crate) fn give_back(&self, lock: &LockName, holder: &Holder, ttl: Ttl) {
         let request = Arc::new(Request::Release { lock: lock.clone(), holder: holder.clone() });
-        let limit = self.limit.for_ttl(ttl);
+        let (asked, limit) = (Instant::now(), self.limit.for_ttl(ttl));
         for member in &self.members {
             let reply_to = ReplyTo::nobody();
-            member.node.ask(Ask { request: request.clone(), pass: None, reply_to, limit });
+            member.node.ask(Ask { request: request.clone(), pass: None, reply_to, asked, limit });
         }
     }
 
@@ -221,12 +222,12 @@ impl Cluster {
         self: &Arc<Self>,
         member: &Member,
         request: Request,
-        pass: Option<Pass>,
+        pass: Option<Arc<Pass>>,
         limit: Duration,
     ) -> Answer {
         let op = Op::new(self, Single::new(self.now()));
         let (request, reply_to) = (Arc::new(request), ReplyTo::new(op.clone(), 0, 0));
-        member.node.ask(Ask { request, pass, reply_to, limit });
+        member.node.ask(Ask::new(request, pass, reply_to, limit));
         op.decided(limit).await;
         op.with(Single::take)
     }
@@ -250,16 +251,16 @@ impl Cluster {
         outlook
     }
 
-    /// A number for an acquire or a refresh of `lock`, above `seen`.
-    pub(crate) fn propose(&self, lock: &LockName, seen: Fence) -> Fence {
+    /// A number for an acquire or a refresh of `lock` at `now`, above `seen`.
+    pub(crate) fn propose(&self, lock: &LockName, seen: Fence, now: Moment) -> Fence {
         let proposals = self.proposals.lock().unwrap_or_else(PoisonError::into_inner);
-        proposals.next(lock, seen, self.outlook(), self.now(), self.clock.wall())
+        proposals.next(lock, seen, self.outlook(), now, || self.clock.wall())
     }
 
     /// A node showed this fence of `lock`.
     fn saw_fence(&self, lock: &LockName, fence: Fence) {
         let mut proposals = self.proposals.lock().unwrap_or_else(PoisonError::into_inner);
-        proposals.saw(lock, fence, self.outlook(), self.now(), self.clock.wall());
+        proposals.saw(lock, fence, self.outlook(), self.now(), || self.clock.wall());
     }
 
     /// How long until the next is due, or `None` if there is more now: others want the thread, too.

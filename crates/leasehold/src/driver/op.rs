@@ -204,15 +204,18 @@ impl<R: Decides> Op<R> {
         self.state().abandoned = true;
     }
 
-    /// Waits until the round is decided, at most for `limit`.
+    /// Waits until the round is decided, at most for `limit` from when it was asked.
     pub(crate) async fn decided(self: &Arc<Self>, limit: Duration) {
         let Some(cluster) = self.cluster.upgrade() else {
             return;
         };
         let patient: Weak<Self> = Arc::downgrade(self);
-        // A further round has its own time.
-        self.state().is_time_up = false;
-        let due = self.clock.now().plus(limit);
+        let due = {
+            let mut state = self.state();
+            // A further round has its own time.
+            state.is_time_up = false;
+            state.round.asked_at().plus(limit)
+        };
         let _alarm = Alarm { rota: &cluster.rota, slot: cluster.rota.add(due, Due::Op(patient)) };
         poll_fn(|context| {
             let mut state = self.state();

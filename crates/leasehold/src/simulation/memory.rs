@@ -100,7 +100,12 @@ async fn answer(site: Arc<Site>, mut leaving: mpsc::UnboundedReceiver<Leaving>) 
 }
 
 /// The memory node answers before `ask` returns.
-fn put(node: &MemoryNode, pass: Option<Pass>, request: &Arc<Request>, limit: Duration) -> Answer {
+fn put(
+    node: &MemoryNode,
+    pass: Option<Arc<Pass>>,
+    request: &Arc<Request>,
+    limit: Duration,
+) -> Answer {
     #[derive(Default)]
     struct Slot(Mutex<Option<Answer>>);
     impl ReplySink for Slot {
@@ -110,7 +115,7 @@ fn put(node: &MemoryNode, pass: Option<Pass>, request: &Arc<Request>, limit: Dur
     }
     let slot = Arc::new(Slot::default());
     let reply_to = ReplyTo::new(slot.clone(), 0, 0);
-    node.ask(Ask { request: request.clone(), pass, reply_to, limit });
+    node.ask(Ask::new(request.clone(), pass, reply_to, limit));
     let answer = slot.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     answer.expect("the memory node answers at once")
 }
@@ -125,7 +130,7 @@ pub(super) fn apply(node: &MemoryNode, request: &Request) {
         floor: Fence::ZERO,
         max_ttl: Duration::MAX,
     });
-    let _ = put(node, pass, &Arc::new(request.clone()), Duration::ZERO);
+    let _ = put(node, pass.map(Arc::new), &Arc::new(request.clone()), Duration::ZERO);
 }
 
 pub(super) fn owner(node: &MemoryNode, lock: &LockName) -> Option<Holder> {

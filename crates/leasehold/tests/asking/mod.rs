@@ -30,7 +30,7 @@ pub(crate) fn send(
         max_ttl: Duration::from_secs(3600),
     });
     let reply_to = ReplyTo::new(Arc::new(Slot(Mutex::new(sender))), 0, 0);
-    node.ask(Ask { request: Arc::new(request), pass, reply_to, limit });
+    node.ask(Ask::new(Arc::new(request), pass.map(Arc::new), reply_to, limit));
     answers
 }
 

@@ -84,7 +84,7 @@ async fn a_release_that_nobody_waits_for_is_carried_out_even_by_a_server_that_fo
         ask(&node, acquire("a", 1, 200), Some(&pass)).await.unwrap();
         server.command(&["SCRIPT", "FLUSH"]).unwrap();
         let request = Arc::new(release("a", 1));
-        node.ask(Ask { request, pass: None, reply_to: ReplyTo::nobody(), limit: SHORT });
+        node.ask(Ask::new(request, None, ReplyTo::nobody(), SHORT));
         eventually(PATIENCE, "it is released", || !server.exists(&key("a")));
     }
 }
@@ -335,7 +335,7 @@ async fn a_node_that_is_dropped_still_sends_its_releases_and_then_hangs_up() {
             }
             for i in 0..50 {
                 let request = Arc::new(release(&format!("n{i}"), 1));
-                node.ask(Ask { request, pass: None, reply_to: ReplyTo::nobody(), limit: SHORT });
+                node.ask(Ask::new(request, None, ReplyTo::nobody(), SHORT));
             }
             drop(node);
             let began = Instant::now();

@@ -64,7 +64,7 @@ pub(crate) fn start(
 ) -> (Arc<Seat>, oneshot::Receiver<Answer>) {
     let (seat, receiver) = Seat::new();
     let reply_to = ReplyTo::new(seat.clone(), 0, 0);
-    node.ask(Ask { request: Arc::new(request), pass: pass.cloned(), reply_to, limit });
+    node.ask(Ask::new(Arc::new(request), pass.cloned().map(Arc::new), reply_to, limit));
     (seat, receiver)
 }
 

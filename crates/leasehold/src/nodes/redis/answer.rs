@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use leasehold_core::{Answer, Facts, Fence, LockName, Owner, Reply, Request, Role, Sighting};
 use tokio::time::Instant;
 
-use super::exchange::{Exchange, FORGET_PAGE, LIST_PAGE, Session, Stage, fences_of};
+use super::exchange::{
+    Drop, Exchange, FORGET_PAGE, LIST_PAGE, Look, Scan, Session, Stage, fences_of,
+};
 use super::info;
 use super::read::{
     Read, accepted, clock, expires_in, fence, foreign, garbled, is_unusable, is_wrong_type, looked,
@@ -59,19 +61,20 @@ impl Exchange {
                 Some(record) => {
                     let fences = fences_of(&record);
                     let (cursor, found) = (b"0".into(), BTreeMap::new());
-                    return Ok(self.again(Stage::Scan { fences, cursor, found }));
+                    return Ok(self.again(Stage::Scan(Box::new(Scan { fences, cursor, found }))));
                 }
                 None => Reply::Locks(Vec::new()),
             },
-            (Stage::Scan { fences, found, .. }, Request::List { prefix }) => {
-                let (cursor, found) = scanned(replies, &session.prefix, prefix, found)?;
-                if cursor != b"0" {
-                    return Ok(self.again(Stage::Scan { fences, cursor, found }));
+            (Stage::Scan(mut scan), Request::List { prefix }) => {
+                scan.cursor = scanned(replies, &session.prefix, prefix, &mut scan.found)?;
+                if scan.cursor != b"0" {
+                    return Ok(self.again(Stage::Scan(scan)));
                 }
-                let todo: Vec<_> = found.into_iter().rev().collect();
+                let todo: Vec<_> = scan.found.into_iter().rev().collect();
                 return Ok(self.look_on(todo, Vec::new()));
             }
-            (Stage::Look { mut todo, batch, mut seen }, _) => {
+            (Stage::Look(look), _) => {
+                let Look { mut todo, batch, mut seen } = *look;
                 let asked = todo.split_off(todo.len().saturating_sub(batch));
                 // `todo` is sorted downwards, so that its end comes next.
                 for ((lock, fence), replies) in asked.into_iter().rev().zip(replies.rchunks(3)) {
@@ -94,14 +97,15 @@ impl Exchange {
                     .map(<[u8]>::to_vec)
                     .collect();
                 let others = members.len() - keys.len();
-                return Ok(self.again(Stage::Drop { keys, is_last, others, skipped, gone }));
+                let page = Drop { keys, is_last, others, skipped, gone };
+                return Ok(self.again(Stage::Drop(Box::new(page))));
             }
-            (Stage::Drop { keys, is_last, others, skipped, gone }, _) => match only(replies)? {
+            (Stage::Drop(page), _) => match only(replies)? {
                 Value::Int(dropped @ 0..) => {
-                    let gone = gone + *dropped as u64;
-                    if !is_last {
-                        let kept = keys.len().saturating_sub(*dropped as usize);
-                        let skipped = skipped + others + kept;
+                    let gone = page.gone + *dropped as u64;
+                    if !page.is_last {
+                        let kept = page.keys.len().saturating_sub(*dropped as usize);
+                        let skipped = page.skipped + page.others + kept;
                         return Ok(self.again(Stage::Page { skipped, gone }));
                     }
                     Reply::Forgot { fences: gone }
@@ -152,7 +156,7 @@ impl Exchange {
             return Step::Answer(Ok(Reply::Locks(seen)));
         }
         let batch = todo.len().min(LIST_PAGE);
-        self.again(Stage::Look { todo, batch, seen })
+        self.again(Stage::Look(Box::new(Look { todo, batch, seen })))
     }
 }
 
@@ -235,13 +239,13 @@ fn probed(replies: &[Value], session: &mut Session) -> Read<Reply> {
     })))
 }
 
-/// One page of a scan: where the next one starts, and everything found so far.
+/// One page of a scan: where the next one starts. What it shows is added to `found`.
 fn scanned(
     replies: &[Value],
     prefix: &str,
     name_prefix: &str,
-    mut found: BTreeMap<LockName, Fence>,
-) -> Read<(Vec<u8>, BTreeMap<LockName, Fence>)> {
+    found: &mut BTreeMap<LockName, Fence>,
+) -> Read<Vec<u8>> {
     let Value::Array(page) = only(replies)? else {
         return Err(garbled(replies));
     };
@@ -260,7 +264,7 @@ fn scanned(
             found.insert(name, fence(score)?);
         }
     }
-    Ok((cursor.clone(), found))
+    Ok(cursor.clone())
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ pub(crate) fn fences_of(record: &str) -> String {
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) request: Arc<Request>,
-    pub(super) pass: Option<Pass>,
+    pub(super) pass: Option<Arc<Pass>>,
     pub(super) stage: Stage,
     pub(super) by: CallBy,
 }
@@ -84,17 +84,43 @@ pub(super) enum Stage {
     /// List: whose node is this?
     Whose,
     /// List: which locks have a fence?
-    Scan { fences: String, cursor: Vec<u8>, found: BTreeMap<LockName, Fence> },
-    /// List: who owns the last `batch` of `todo`?
-    Look { todo: Vec<(LockName, Fence)>, batch: usize, seen: Vec<Sighting> },
+    Scan(Box<Scan>),
+    /// List: who owns these?
+    Look(Box<Look>),
     /// Forget: which fences are low?
     Page { skipped: usize, gone: u64 },
     /// Forget: drop those that nobody owns.
-    Drop { keys: Vec<Vec<u8>>, is_last: bool, others: usize, skipped: usize, gone: u64 },
+    Drop(Box<Drop>),
+}
+
+/// How far a list is with the names.
+#[derive(Debug)]
+pub(super) struct Scan {
+    pub(super) fences: String,
+    pub(super) cursor: Vec<u8>,
+    pub(super) found: BTreeMap<LockName, Fence>,
+}
+
+/// How far a list is with the owners: the last `batch` of `todo` is asked for.
+#[derive(Debug)]
+pub(super) struct Look {
+    pub(super) todo: Vec<(LockName, Fence)>,
+    pub(super) batch: usize,
+    pub(super) seen: Vec<Sighting>,
+}
+
+/// A page of fences that may go.
+#[derive(Debug)]
+pub(super) struct Drop {
+    pub(super) keys: Vec<Vec<u8>>,
+    pub(super) is_last: bool,
+    pub(super) others: usize,
+    pub(super) skipped: usize,
+    pub(super) gone: u64,
 }
 
 impl Exchange {
-    pub(super) fn new(request: Arc<Request>, pass: Option<Pass>, session: &Session) -> Self {
+    pub(super) fn new(request: Arc<Request>, pass: Option<Arc<Pass>>, session: &Session) -> Self {
         let stage = match &*request {
             request if request.needs_identity() && pass.is_none() => Stage::Identify,
             Request::Release { .. } => {
@@ -168,21 +194,21 @@ impl Exchange {
         match (&self.stage, &*self.request) {
             (Stage::Identify | Stage::Whose, _) => writer.command(&[b"GET", IDENTITY.as_bytes()]),
             (Stage::WhoHolds, Request::Release { lock, .. }) => writer.look(&key(lock)),
-            (Stage::Scan { fences, cursor, .. }, Request::List { prefix }) => {
+            (Stage::Scan(scan), Request::List { prefix }) => {
                 let pattern = glob(&format!("{}{prefix}", session.prefix));
                 let count = LIST_PAGE.to_string();
                 writer.command(&[
                     b"ZSCAN",
-                    fences.as_bytes(),
-                    cursor,
+                    scan.fences.as_bytes(),
+                    &scan.cursor,
                     b"MATCH",
                     pattern.as_bytes(),
                     b"COUNT",
                     count.as_bytes(),
                 ]);
             }
-            (Stage::Look { todo, batch, .. }, _) => {
-                for (lock, _) in &todo[todo.len().saturating_sub(*batch)..] {
+            (Stage::Look(look), _) => {
+                for (lock, _) in &look.todo[look.todo.len().saturating_sub(look.batch)..] {
                     writer.look(&key(lock));
                 }
             }
@@ -199,10 +225,10 @@ impl Exchange {
                     count.as_bytes(),
                 ]);
             }
-            (Stage::Drop { keys, .. }, Request::ForgetIdle { below }) => {
+            (Stage::Drop(page), Request::ForgetIdle { below }) => {
                 let bound = forgettable(*below, floor).to_string();
                 let mut all = vec![fences];
-                all.extend(keys.iter().map(Vec::as_slice));
+                all.extend(page.keys.iter().map(Vec::as_slice));
                 writer.script(&script::FORGET, &all, &[&bound]);
             }
             (_, Request::ForceRelease { lock, holder, fence }) => {
@@ -294,13 +320,16 @@ impl Writer<'_> {
 
     /// Begins a call of `script`; its keys and arguments are to follow.
     fn call(&mut self, script: &Script, keys: usize, args: usize) {
-        let (verb, body): (&[u8], _) = match self.by {
-            CallBy::Sha => (b"EVALSHA", script.sha.as_bytes()),
-            CallBy::Text => (b"EVAL", script.text.as_bytes()),
-        };
-        self.begin(3 + keys + args, verb);
-        self.word(body);
+        count(self.out, b'*', 3 + keys + args);
+        match self.by {
+            CallBy::Sha => self.out.extend_from_slice(&script.call),
+            CallBy::Text => {
+                self.word(b"EVAL");
+                self.word(script.text.as_bytes());
+            }
+        }
         self.number(keys as u64);
+        self.replies += 1;
     }
 
     fn script(&mut self, script: &Script, keys: &[&[u8]], args: &[&str]) {

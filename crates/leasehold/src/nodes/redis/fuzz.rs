@@ -230,7 +230,7 @@ fn any_values_to_any_request_grant_nothing_that_they_do_not_say() {
             floor: Fence::ZERO,
             max_ttl: Duration::from_secs(30),
         });
-        let mut exchange = Exchange::new(request.clone(), pass.clone(), &session);
+        let mut exchange = Exchange::new(request.clone(), pass.clone().map(Arc::new), &session);
         for _ in 0..6 {
             let expected = exchange.send(&mut session, &mut Vec::new());
             // As many as are waited for, or, from a caller that counts wrongly, any number.

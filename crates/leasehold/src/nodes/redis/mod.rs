@@ -60,6 +60,8 @@ pub const DEFAULT_PREFIX: &str = "leasehold:lock:";
 pub struct RedisNode {
     id: NodeId,
     prefix: Arc<str>,
+    /// Whether there are names that would make one of our own keys.
+    may_meet_own_keys: bool,
     queue: Arc<Queue>,
     hints: Hints,
     knocks: Arc<Knocks>,
@@ -110,6 +112,7 @@ impl RedisNode {
         };
         let node = Self {
             id: config.id(),
+            may_meet_own_keys: may_meet_own_keys(&prefix),
             prefix: Arc::clone(&prefix),
             queue: Arc::new(Queue::new()),
             hints: Hints::new(opener, Arc::clone(&prefix)),
@@ -136,8 +139,10 @@ impl Node for RedisNode {
     }
 
     fn ask(&self, ask: Ask) {
-        let key = ask.request.lock().map(|lock| (&*self.prefix, lock.as_str()));
-        if let Some(own) = key.and_then(|(prefix, name)| own_key(prefix, name)) {
+        if self.may_meet_own_keys
+            && let Some(lock) = ask.request.lock()
+            && let Some(own) = own_key(&self.prefix, lock.as_str())
+        {
             let reason = format!("the key `{own}` is leasehold's own: take another name or prefix");
             return ask.reply_to.answer(Err(NodeError::Rejected { reason }));
         }
@@ -164,6 +169,12 @@ impl Node for RedisNode {
     fn on_knock(&self, told: OnKnock) {
         self.knocks.tell(told);
     }
+}
+
+/// Whether any name at all could make one of our own keys.
+fn may_meet_own_keys(prefix: &str) -> bool {
+    let meets = |own: &str| own.starts_with(prefix) || prefix.starts_with(own);
+    [IDENTITY, FENCES, LINE, SEEN].into_iter().any(meets)
 }
 
 /// Which of our own keys a lock's key would be, or lie under.

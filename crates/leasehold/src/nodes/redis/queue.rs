@@ -48,7 +48,7 @@ struct State {
     /// Sent or about to be, in the order of the wire.
     pending: VecDeque<Pending>,
     /// Asked while there was no connection yet.
-    early: VecDeque<(Ask, Instant)>,
+    early: VecDeque<Ask>,
     /// Somebody panicked half-way through: bytes and pending may not fit together any more.
     is_torn: bool,
 }
@@ -105,7 +105,8 @@ impl Queue {
         let mut state = self.lock();
         let is_first = state.outgoing.is_empty();
         let is_quiet = is_alone && is_first && state.pending.is_empty();
-        let refused = state.take_in(ask, Instant::now());
+        let now = ask.asked;
+        let refused = state.take_in(ask, now);
         // All that was sent before is answered, so nobody is writing: done here it saves waking
         // the task. Where others ask at the same time, the task writes what has gathered, all at
         // once: many small writes cost the client and the server more than the waking.
@@ -128,7 +129,7 @@ impl Queue {
             state.direct = direct;
             let now = Instant::now();
             let early = std::mem::take(&mut state.early).into_iter();
-            early.filter_map(|(ask, asked)| state.take_in_late(ask, asked, now)).collect()
+            early.filter_map(|ask| state.take_in_late(ask, now)).collect()
         };
         self.generation.send_replace(generation);
         deliver(refused);
@@ -156,7 +157,7 @@ impl Queue {
             (std::mem::take(&mut state.pending), early)
         };
         let pending = pending.into_iter().map(|pending| pending.reply_to);
-        for reply_to in pending.chain(early.into_iter().map(|(ask, _)| ask.reply_to)) {
+        for reply_to in pending.chain(early.into_iter().map(|ask| ask.reply_to)) {
             reply_to.answer(Err(error.clone()));
         }
         self.idle.notify_one();
@@ -238,19 +239,14 @@ impl State {
         }
         match &self.phase {
             Phase::Up(_) => self.send(ask, now),
-            _ => self.early.push_back((ask, now)),
+            _ => self.early.push_back(ask),
         }
         None
     }
 
     /// The same, for a request that waited for the connection.
-    fn take_in_late(
-        &mut self,
-        ask: Ask,
-        asked: Instant,
-        now: Instant,
-    ) -> Option<(ReplyTo, Answer)> {
-        if now.duration_since(asked) >= ask.limit {
+    fn take_in_late(&mut self, ask: Ask, now: Instant) -> Option<(ReplyTo, Answer)> {
+        if now.duration_since(ask.asked) >= ask.limit {
             let error = NodeError::TimedOut { after: ask.limit };
             return Some((ask.reply_to, Err(error)));
         }

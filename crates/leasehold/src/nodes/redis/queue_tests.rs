@@ -47,7 +47,8 @@ fn ask(queue: &Queue, sink: &Arc<Sink>, round: u32, request: Request) {
         max_ttl: Duration::from_secs(30),
     });
     let reply_to = ReplyTo::new(sink.clone(), 0, round);
-    queue.ask(Ask { request: Arc::new(request), pass, reply_to, limit: Duration::from_secs(60) });
+    let limit = Duration::from_secs(60);
+    queue.ask(Ask::new(Arc::new(request), pass.map(Arc::new), reply_to, limit));
 }
 
 fn receive(queue: &Queue, values: Vec<Value>) -> Result<(), NodeError> {

@@ -3,16 +3,23 @@
 
 use std::sync::LazyLock;
 
+use super::resp::word;
+
 /// A script and the name that a server gives it.
 #[derive(Debug)]
 pub(super) struct Script {
     pub(super) text: &'static str,
     pub(super) sha: String,
+    /// The first two words of a call by name, as they go over the wire.
+    pub(super) call: Vec<u8>,
 }
 
 impl Script {
-    fn new(text: &'static str) -> Self {
-        Self { text, sha: sha1(text) }
+    pub(super) fn new(text: &'static str) -> Self {
+        let (sha, mut call) = (sha1(text), Vec::new());
+        word(&mut call, b"EVALSHA");
+        word(&mut call, sha.as_bytes());
+        Self { text, sha, call }
     }
 }
 

@@ -35,12 +35,8 @@ pub(super) const SEEN: &str = "leasehold:seen:";
 /// Stands before the name of a process: where it hears that it is first. The scripts know it, too.
 const TURN: &str = "leasehold:turn:";
 
-static STAND: LazyLock<Script> = LazyLock::new(|| script(include_str!("stand.lua")));
-static LEAVE: LazyLock<Script> = LazyLock::new(|| script(include_str!("leave.lua")));
-
-fn script(text: &'static str) -> Script {
-    Script { text, sha: sha1_smol::Sha1::from(text).digest().to_string() }
-}
+static STAND: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("stand.lua")));
+static LEAVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("leave.lua")));
 
 /// What each script does, its SHA-1 and its text, for a simulated server.
 #[cfg(test)]
