@@ -58,7 +58,7 @@ fn reserve() -> Vec<Case> {
             "reserve-exclusion",
             "no expiry: one holder, a lease is left",
             Setup { checks: &[F1, F2, F5, M, H], ..exclusion },
-            0,
+            7_213_228,
         )),
     ]
 }
