@@ -49,12 +49,16 @@ const PYTHON: Contestant = Contestant { language: Language::Python, most: 64, ..
 
 const FILE: Contestant = Contestant { in_file: true, ..RUST };
 
+/// Takes no lock at all: one task that holds, again and again, is the most that is to be had.
+pub(crate) const IDEAL: &str = "ideal";
+
 /// All of them, the floor first.
 pub(crate) const ALL: &[Contestant] = &[
     Contestant { name: "floor", ..BARE },
     Contestant { name: "floor-native", needs_native: true, ..BARE },
     Contestant { name: "floor-script", ..BARE },
     Contestant { name: "floor-p2", ..BARE },
+    Contestant { name: IDEAL, ..RUST },
     Contestant { name: "leasehold", ..RUST },
     Contestant { name: "leasehold-thread", ..RUST },
     Contestant { name: "leasehold-try", waits: false, ..RUST },
@@ -82,12 +86,17 @@ pub(crate) fn named(names: &[String]) -> Result<Vec<Contestant>, String> {
 impl Contestant {
     /// Whether its failure is our fault.
     pub(crate) fn is_ours(&self) -> bool {
-        ["floor", "leasehold", "sqlite"].iter().any(|ours| self.name.starts_with(ours))
+        ["floor", IDEAL, "leasehold", "sqlite"].iter().any(|ours| self.name.starts_with(ours))
     }
 
     /// Whether the others are compared with it.
     pub(crate) fn is_floor(&self) -> bool {
-        ["floor", "sqlite-floor"].contains(&self.name)
+        ["floor", IDEAL, "sqlite-floor"].contains(&self.name)
+    }
+
+    /// Whether it has to be alone.
+    pub(crate) fn is_ideal(&self) -> bool {
+        self.name == IDEAL
     }
 
     /// Whether it can cope with such locks: not everybody waits for what others hold.

@@ -61,6 +61,7 @@ impl Team<'_> {
         role: &Role,
         processes: usize,
     ) -> Result<Team<'a>, String> {
+        let processes = if contestant.is_ideal() { 1 } else { processes };
         let player = |process| Player::start(&contestant, &Role { process, ..role.clone() });
         let players = (0..processes).map(player).collect::<Result<_, _>>()?;
         Ok(Team { contestant, cluster, players })
@@ -68,6 +69,8 @@ impl Team<'_> {
 
     /// One slice: all processes at once.
     pub(crate) fn play(&mut self, order: &Order) -> Result<Vec<Outcome>, String> {
+        let alone = Order { concurrency: 1, ..order.clone() };
+        let order = if self.contestant.is_ideal() { &alone } else { order };
         for player in &mut self.players {
             player.order(order)?;
         }

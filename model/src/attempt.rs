@@ -363,6 +363,9 @@ impl Protocol {
         let token = one.token;
         (one.stage, one.outdated) = (Stage::Extending, later > one.fence);
         if to > token {
+            if self.setup.reserves {
+                one.before = later.max(one.fence);
+            }
             one.refreshing = to;
             one.refreshes += 1;
         } else {

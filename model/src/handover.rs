@@ -1,6 +1,9 @@
 //! Handing over inside a process: a holder is done, releases nothing, and another attempt begins with
 //! the same holder value. To a node both are one owner; here each is an attempt of its own, with a
 //! fence of its own. What the former user sent may still arrive, at any later moment.
+//!
+//! Where numbers are reserved, the heir asks nobody: the former user raised the token by a refresh
+//! before, and the heir, who waited then already, takes the next number up to it.
 
 use leasehold_core::Reply;
 
@@ -16,6 +19,10 @@ impl Protocol {
         let handed_over = begun.iter().enumerate().filter(|(i, one)| is_successor(*i, one));
         if handed_over.count() >= usize::from(self.setup.handovers) {
             return;
+        }
+        if self.setup.reserves {
+            let heirs = begun.iter().enumerate().filter(|(_, one)| self.may_bequeath(one));
+            happenings.extend(heirs.map(|(i, _)| Happening::Bequeath { from: i as u8, to }));
         }
         for (i, one) in begun.iter().enumerate().filter(|(i, one)| self.may_hand_over(*i, one)) {
             for proposal in self
@@ -61,6 +68,42 @@ impl Protocol {
         let next = &mut state.agents[usize::from(to)];
         (next.holder, next.list) = (former.holder, former.list);
         self.start(state, to, proposal);
+    }
+
+    /// Whether there is a number left up to a token that a quorum has, and nothing higher was sent.
+    fn may_bequeath(&self, one: &Agent) -> bool {
+        let (token, is_won) = match self.setup.mutation {
+            Some(Mutation::BequeathBeforeWon) => (one.highest(), true),
+            Some(Mutation::BequeathBeyondToken) => (self.setup.proposals, true),
+            _ => (one.token, one.refreshing == 0),
+        };
+        one.holds() && is_won && one.fence < token
+    }
+
+    /// The heir waited when the refresh was sent, so nobody who completed later came before it.
+    pub(crate) fn bequeath(&self, state: &mut State, from: u8, to: u8) {
+        let late = state.agents.iter().map(|agent| agent.fence).max().unwrap_or(0);
+        state.drop_replies(usize::from(from));
+        let former = state.agents[usize::from(from)];
+        let one = &mut state.agents[usize::from(from)];
+        one.stop();
+        // The numbers above its own are the heir's now.
+        (one.token, one.refreshing) = (one.fence, 0);
+        let next = &mut state.agents[usize::from(to)];
+        (next.holder, next.list, next.missed) = (former.holder, former.list, former.missed);
+        (next.stage, next.fence) = (Stage::Held, former.fence + 1);
+        next.token = match self.setup.mutation {
+            Some(Mutation::BequeathBeyondToken) => former.highest().max(next.fence),
+            _ => former.highest(),
+        };
+        next.before = match self.setup.mutation {
+            Some(Mutation::BequeathToLateComer) => late,
+            _ => former.before,
+        };
+        if to >= self.setup.keepers {
+            (next.extends, next.refreshes) = (self.setup.extends, self.setup.refreshes);
+        }
+        state.broke_f2 |= next.fence <= next.before;
     }
 
     /// Lets an attempt count as its own what nodes answered to another.

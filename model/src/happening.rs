@@ -23,6 +23,14 @@ pub enum Happening {
         /// The proposal of its first round.
         proposal: u8,
     },
+    /// A holder is done, and another goes on with its lease and the next of the numbers up to its
+    /// token; nobody is asked.
+    Bequeath {
+        /// Who is done.
+        from: u8,
+        /// Who goes on.
+        to: u8,
+    },
     /// A question of an attempt reaches a node, and the answer is on its way.
     Arrive(Arrival),
     /// A holder decides other than to believe that it holds.

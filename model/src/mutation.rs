@@ -58,6 +58,12 @@ pub enum Mutation {
     HandOverCountsExtends,
     /// An attempt that was handed over and has no quorum hands over, with what was granted to it.
     HandOverKeepsGrants,
+    /// A lease is left with a number up to a token that no quorum has yet.
+    BequeathBeforeWon,
+    /// A lease is left with a number above its token.
+    BequeathBeyondToken,
+    /// A lease is left to one who came after the token was raised.
+    BequeathToLateComer,
 }
 
 const NOW: Moment = Moment::from_millis(0);

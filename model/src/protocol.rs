@@ -82,6 +82,7 @@ impl Protocol {
             Happening::HandOver { from, to, proposal } => {
                 self.hand_over(&mut next, from, to, proposal);
             }
+            Happening::Bequeath { from, to } => self.bequeath(&mut next, from, to),
             Happening::Arrive(arrival) => return self.arrive(next, arrival),
             Happening::Decide { agent, decision } => self.decide(&mut next, agent, decision),
             Happening::Extend { agent, to } => self.extend(&mut next, agent, to),

@@ -24,6 +24,9 @@ pub struct Setup {
     pub keepers: u8,
     /// How many attempts may begin with the holder value of one that is done.
     pub handovers: u8,
+    /// Whether a lease is handed over with numbers up to its token, which was raised for that, instead
+    /// of by asking the nodes.
+    pub reserves: bool,
     /// Whether owners may expire, at any moment.
     pub expiry: bool,
     /// Whether attempts give up and release, by messages that may be late or lost.
@@ -126,6 +129,7 @@ impl Setup {
         refreshes: 0,
         keepers: u8::MAX,
         handovers: 0,
+        reserves: false,
         expiry: true,
         releases: false,
         wipes: 0,
@@ -194,6 +198,9 @@ impl Setup {
         }
         if usize::from(self.keepers) < self.agents {
             text += &format!(" of {}", self.keepers);
+        }
+        if self.reserves {
+            text += ", reserved";
         }
         if !self.expiry {
             text += ", no expiry";

@@ -21,7 +21,8 @@ pub struct Agent {
     pub list: u8,
     /// The number of its `AcquireRound` while it acquires, otherwise 0.
     pub round: u8,
-    /// The highest fence of all that had completed when it started, while it acquires.
+    /// The highest fence of all that had completed when it started, while it acquires; or when the
+    /// refresh was sent that raised its token for those who waited then.
     pub before: u8,
     /// The fence it was given; 0 before.
     pub fence: u8,

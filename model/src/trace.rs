@@ -57,6 +57,12 @@ fn sentence(
             who(to),
             who(state.agents[usize::from(from)].holder),
         ),
+        Happening::Bequeath { from, to } => format!(
+            "{} is done and leaves its lease to {}, who holds the lock with fence {}",
+            who(from),
+            who(to),
+            state.agents[usize::from(from)].fence + 1,
+        ),
         Happening::Arrive(arrival) => {
             let Arrival { agent, node, .. } = arrival;
             let place = usize::from(arrival.question);

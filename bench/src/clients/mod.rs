@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::leasehold::Leasehold;
 use self::rslock::Rslock;
+use crate::contestants::IDEAL;
 use crate::floor::{self, Floor, Mode};
 use crate::order::{Outcome, Role};
 
@@ -16,6 +17,8 @@ use crate::order::{Outcome, Role};
 #[derive(Debug)]
 pub(crate) enum Client {
     Floor(Floor, AtomicU64),
+    /// No lock at all: what is left is the holding.
+    Ideal,
     Leasehold(Leasehold),
     Rslock(Rslock),
     Sqlite(sqlite::Bare),
@@ -25,6 +28,7 @@ pub(crate) enum Client {
 #[derive(Debug)]
 pub(crate) enum Held {
     Floor(floor::Held),
+    Ideal,
     Leasehold(::leasehold::Guard),
     Rslock(::rslock::LockGuard),
     Sqlite(sqlite::Held),
@@ -35,6 +39,7 @@ impl Client {
     pub(crate) async fn connect(role: &Role) -> Result<Client, String> {
         let native_release = role.native_release;
         let mode = match role.contestant.as_str() {
+            IDEAL => return Ok(Client::Ideal),
             "floor" => Mode::Plain,
             "floor-native" => Mode::Native,
             "floor-script" => Mode::Script { native_release },
@@ -62,6 +67,7 @@ impl Client {
                 let held = floor.try_acquire(name, value).await;
                 held.map(Held::Floor).ok_or_else(|| "no quorum".to_owned())
             }
+            Client::Ideal => Ok(Held::Ideal),
             Client::Leasehold(client) => client.acquire(name).await.map(Held::Leasehold),
             Client::Rslock(client) => client.acquire(name).await.map(Held::Rslock),
             Client::Sqlite(bare) => bare.acquire(name).map(Held::Sqlite),
@@ -74,6 +80,7 @@ impl Client {
             (Client::Floor(floor, _), Held::Floor(held)) => {
                 floor.release(held).await.then_some(()).ok_or_else(|| "not released".to_owned())
             }
+            (_, Held::Ideal) => Ok(()),
             (_, Held::Leasehold(guard)) => match guard.release().await {
                 ::leasehold::ReleaseOutcome::Released => Ok(()),
                 ::leasehold::ReleaseOutcome::Unknown { nodes } => {
@@ -110,7 +117,7 @@ impl Client {
     pub(crate) fn votes(&self) -> Option<(u64, u64)> {
         match self {
             Client::Leasehold(client) => Some(client.votes()),
-            Client::Floor(..) | Client::Rslock(_) | Client::Sqlite(_) => None,
+            Client::Floor(..) | Client::Ideal | Client::Rslock(_) | Client::Sqlite(_) => None,
         }
     }
 }

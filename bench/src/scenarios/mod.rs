@@ -104,7 +104,8 @@ fn contestants(
     let usual: Vec<String> = usual.iter().map(|name| (*name).to_owned()).collect();
     let names = if args.only.is_empty() { &usual } else { &args.only };
     let mut chosen = contestants::named(names)?;
-    chosen.retain(fits);
+    let has_ideal = usual.iter().any(|name| name == contestants::IDEAL);
+    chosen.retain(|one| fits(one) && (has_ideal || !one.is_ideal()));
     chosen.iter().try_for_each(Contestant::check)?;
     match chosen.is_empty() {
         true => Err("nobody is left to measure".to_owned()),

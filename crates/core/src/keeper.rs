@@ -120,6 +120,13 @@ impl Keeper {
         }
     }
 
+    /// The next extension is a refresh that raises the token by more than `numbers`, for those to whom
+    /// the lease is left.
+    pub fn reserve(&mut self, numbers: u64) {
+        let above = Fence::new(self.lease.token.get() + numbers).unwrap_or(Fence::MAX);
+        self.refresh_above = self.refresh_above.max(Some(above));
+    }
+
     /// The next extension, about to be sent at `now`; a refresh if one is due, for which `propose`
     /// makes a number above a given one.
     pub fn round(

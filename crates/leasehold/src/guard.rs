@@ -15,7 +15,8 @@ use tracing::{debug, info, warn};
 
 use crate::driver::{Cluster, Due, Op};
 use crate::error::{ExtendError, Loss, NodeReports, ReleaseOutcome, ValidityError};
-use crate::queue::{Legacy, Turn};
+use crate::legacy::{LEFT_IN_A_ROW, Legacy, Reserve};
+use crate::queue::Turn;
 use crate::rota::Slot;
 use crate::token::LeaseToken;
 
@@ -56,6 +57,8 @@ struct HeldState {
     turn: Option<Turn>,
     /// Under way, or answered a moment ago.
     extensions: Vec<Weak<Op<ExtendRound>>>,
+    /// Numbers for those of this process who wait.
+    reserve: Option<Reserve>,
     /// When the keeper looks again.
     slot: Option<Slot>,
 }
@@ -64,6 +67,7 @@ impl HeldState {
     /// To be called before the release is sent: what a node would have to be asked once more, such
     /// as a script that it forgot, would come behind the release and take the lock back.
     fn abandon_extensions(&mut self) {
+        self.reserve = None;
         self.extensions.drain(..).filter_map(|op| op.upgrade()).for_each(|op| op.abandon());
     }
 }
@@ -85,7 +89,7 @@ impl Guard {
     pub(crate) fn new(
         cluster: Arc<Cluster>,
         lease: Lease,
-        turn: Option<Turn>,
+        mut turn: Option<Turn>,
         keeping: Keeping,
     ) -> Self {
         let now = cluster.now();
@@ -101,6 +105,7 @@ impl Guard {
                 keeper,
                 last: None,
                 phase: Phase::Held,
+                reserve: turn.as_mut().and_then(|turn| turn.reserve().take()),
                 turn,
                 extensions: Vec::new(),
                 slot: None,
@@ -110,6 +115,9 @@ impl Guard {
             lost: OnceLock::new(),
         });
         held.plan(now);
+        if keeping.extends {
+            held.reserve(now);
+        }
         Self { held }
     }
 
@@ -197,8 +205,15 @@ impl Guard {
     /// token can extend and release it. See [`crate::Locks::extend`].
     pub fn detach(self) -> LeaseToken {
         let mut state = self.held.state();
+        self.held.settle_reserve(&mut state, self.held.cluster.now());
+        let mut token = LeaseToken::of(state.keeper.lease());
+        // Nodes that took it no longer know the old one, whether or not we have heard from them.
+        if let Some(reserve) = &state.reserve {
+            token.token = token.token.max(reserve.next());
+        }
+        state.abandon_extensions();
         self.held.end(&mut state, Phase::Released);
-        LeaseToken::of(state.keeper.lease())
+        token
     }
 
     /// Gives the lock back and tells what became of it. Asks each node once and waits for a quorum;
@@ -318,6 +333,7 @@ impl Held {
         if !matches!(state.phase, Phase::Held) || now >= state.keeper.lease().deadline {
             return Err(now);
         }
+        self.settle_reserve(&mut state, now);
         if let Some(fence) = state.last.take().and_then(|op| op.with(|round| round.superseded())) {
             state.keeper.superseded(fence);
         }
@@ -334,6 +350,34 @@ impl Held {
         state.extensions.retain(|op| op.strong_count() > 0);
         state.extensions.push(Arc::downgrade(&op));
         Ok((op, limit))
+    }
+
+    /// Raises the token for those of this process who wait by now, unless that was seen to.
+    fn reserve(&self, now: Moment) {
+        let (mut state, cluster) = (self.state(), &self.cluster);
+        let HeldState { keeper, turn: Some(turn), reserve, .. } = &mut *state else { return };
+        let has_more = |reserve: &Reserve| reserve.goes_beyond(turn.place());
+        let is_seen_to =
+            reserve.as_ref().is_some_and(has_more) && keeper.lease().fence < keeper.lease().token;
+        if is_seen_to || !turn.has_heirs() || !turn.leaves(now) {
+            return;
+        }
+        // Before it is sent: whoever comes later is not meant.
+        let last_place = turn.last_place();
+        keeper.reserve(LEFT_IN_A_ROW.into());
+        let propose = |above| cluster.propose(&self.lock, above, now);
+        let round = keeper.round(cluster.quorum, cluster.drift, now, propose);
+        let limit = cluster.limit.for_ttl(keeper.lease().ttl);
+        let op = cluster.begin_extend(keeper.lease(), round, limit);
+        *reserve = Some(Reserve::new(op, now.plus(limit), last_place));
+    }
+
+    /// Notes what came of raising the token.
+    fn settle_reserve(&self, state: &mut HeldState, now: Moment) {
+        if let Some((token, deadline)) = state.reserve.as_mut().and_then(Reserve::settle) {
+            state.keeper.extended(now, deadline, token);
+            self.deadline.store(state.keeper.lease().deadline.as_nanos(), Ordering::Release);
+        }
     }
 
     fn finish_extend(&self, op: &Op<ExtendRound>) -> Extension {
@@ -451,7 +495,8 @@ impl Held {
         let Some(turn) = state.turn.take_if(may_leave) else {
             return false;
         };
-        let legacy = Legacy::of(self.cluster.clone(), &state.keeper);
+        self.settle_reserve(state, self.cluster.now());
+        let legacy = Legacy::of(self.cluster.clone(), &state.keeper, state.reserve.take());
         // Before the next one asks: nothing of ours may come behind that.
         state.abandon_extensions();
         self.end(state, Phase::Released);

@@ -47,6 +47,7 @@ mod error;
 #[cfg(test)]
 mod fuzz;
 mod guard;
+mod legacy;
 mod lock;
 mod locks;
 mod members;

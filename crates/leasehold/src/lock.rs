@@ -174,7 +174,18 @@ impl LockRequest {
         // Made for those who have to wait.
         let mut waiter = None;
         let fresh = || Waiter::new(cluster, &attempt.lock);
-        let mut heritage = turn.inherit(&attempt.label);
+        let mut heritage = None;
+        if let Some(legacy) = turn.inherit(&attempt.label) {
+            // One that is not extended wants its whole Ttl.
+            let place = self.keeping.extends.then(|| turn.place());
+            match Box::pin(legacy.take(&attempt, place)).await {
+                Ok((lease, reserve)) => {
+                    *turn.reserve() = Some(reserve);
+                    return Ok(self.guard(lease, Some(turn)));
+                }
+                Err(left) => heritage = Some(left),
+            }
+        }
         if heritage.is_none() && self.takes_hints() && cluster.queues.crowds.has(&attempt.lock) {
             Box::pin(waiter.get_or_insert_with(fresh).stand_first(left())).await;
         }

@@ -2,22 +2,16 @@
 //! lease that ends while others wait is left to the next of them, on the nodes as it is.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use leasehold_core::{Fence, Holder, Keeper, LockName, Moment, Ttl};
+use leasehold_core::{LockName, Moment};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::clock::Clock;
 use crate::crowds::{AFTER_A_LINE, Crowds};
-use crate::driver::Cluster;
-
-/// So often in a row a lease is left to the next of this process before it is given back: other
-/// processes want their turn, too.
-const LEFT_IN_A_ROW: u32 = 16;
-/// And for so long: sixteen long holds would be an age.
-const LEFT_FOR: Duration = Duration::from_millis(100);
+use crate::legacy::{Chain, Legacy, Reserve};
 
 /// The queues of all names that somebody waits for or holds.
 #[derive(Debug, Clone)]
@@ -32,51 +26,8 @@ struct Queue {
     turn: Semaphore,
     freed: Notify,
     legacy: Mutex<Option<Legacy>>,
-}
-
-/// What a lease leaves to the next of this process: the nodes still know its holder as the owner.
-/// Given back when dropped, unless somebody took it.
-#[derive(Debug)]
-pub(crate) struct Legacy {
-    cluster: Arc<Cluster>,
-    lock: LockName,
-    ttl: Ttl,
-    heritage: Option<Heritage>,
-    /// How often in a row it was left, and since when.
-    chain: Chain,
-}
-
-/// By whom the nodes know a lease that was left.
-#[derive(Debug)]
-pub(crate) struct Heritage {
-    pub(crate) holder: Holder,
-    /// The highest number that was ever sent with this holder. The heir's is above it, so that a late
-    /// refresh of the former user is refused where the heir was granted the lock: it would set the
-    /// former user's Ttl.
-    pub(crate) highest: Fence,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Chain {
-    since: Moment,
-    times: u32,
-}
-
-impl Legacy {
-    pub(crate) fn of(cluster: Arc<Cluster>, keeper: &Keeper) -> Self {
-        let chain = Chain { since: cluster.now(), times: 0 };
-        let (lease, highest) = (keeper.lease(), keeper.highest_sent());
-        let heritage = Some(Heritage { holder: lease.holder.clone(), highest });
-        Self { cluster, lock: lease.lock.clone(), ttl: lease.ttl, heritage, chain }
-    }
-}
-
-impl Drop for Legacy {
-    fn drop(&mut self) {
-        if let Some(Heritage { holder, .. }) = &self.heritage {
-            self.cluster.give_back(&self.lock, holder, self.ttl);
-        }
-    }
+    /// How many have joined it.
+    joined: AtomicU64,
 }
 
 impl Queue {
@@ -91,6 +42,8 @@ pub(crate) struct Place {
     queues: Queues,
     lock: LockName,
     queue: Arc<Queue>,
+    /// It was the how manieth to join.
+    number: u64,
 }
 
 /// The turn of one waiter: kept while it asks, and while it holds.
@@ -100,6 +53,8 @@ pub(crate) struct Turn {
     stood_in_line: bool,
     /// The lease was left to us.
     chain: Option<Chain>,
+    /// And numbers for those who follow.
+    reserve: Option<Reserve>,
 }
 
 impl Queues {
@@ -112,10 +67,15 @@ impl Queues {
     }
 
     pub(crate) fn join(&self, lock: &LockName) -> Place {
-        let fresh =
-            || Queue { turn: Semaphore::new(1), freed: Notify::new(), legacy: Mutex::default() };
+        let fresh = || Queue {
+            turn: Semaphore::new(1),
+            freed: Notify::new(),
+            legacy: Mutex::default(),
+            joined: AtomicU64::new(0),
+        };
         let queue = self.map().entry(lock.clone()).or_insert_with(|| Arc::new(fresh())).clone();
-        Place { queues: self.clone(), lock: lock.clone(), queue }
+        let number = queue.joined.fetch_add(1, Ordering::SeqCst) + 1;
+        Place { queues: self.clone(), lock: lock.clone(), queue, number }
     }
 
     /// A lease of this process ended: whoever asks the nodes for it may ask again at once.
@@ -136,7 +96,7 @@ impl Place {
     pub(crate) fn turn_now(self) -> Result<Turn, Self> {
         // Nobody is overtaken: a permit that comes back goes to whoever waits.
         match self.queue.turn.try_acquire().map(SemaphorePermit::forget) {
-            Ok(()) => Ok(Turn { place: self, stood_in_line: false, chain: None }),
+            Ok(()) => Ok(Turn { place: self, stood_in_line: false, chain: None, reserve: None }),
             Err(_) => Err(self),
         }
     }
@@ -146,7 +106,7 @@ impl Place {
         let permit = self.queue.turn.acquire().await.expect("the semaphore is never closed");
         // Given back with the turn.
         permit.forget();
-        Turn { place: self, stood_in_line: false, chain: None }
+        Turn { place: self, stood_in_line: false, chain: None, reserve: None }
     }
 }
 
@@ -164,25 +124,36 @@ impl Turn {
 
     /// Whether the lease may be left to one of them.
     pub(crate) fn leaves(&self, now: Moment) -> bool {
-        let is_short =
-            |chain: Chain| chain.times < LEFT_IN_A_ROW && now.since(chain.since) < LEFT_FOR;
-        self.chain.is_none_or(is_short)
+        self.chain.is_none_or(|chain| chain.is_short(now))
+    }
+
+    /// Its place in the queue.
+    pub(crate) fn place(&self) -> u64 {
+        self.place.number
+    }
+
+    /// The last place that anybody has taken so far.
+    pub(crate) fn last_place(&self) -> u64 {
+        self.place.queue.joined.load(Ordering::SeqCst)
     }
 
     /// Ends the turn and leaves the lease to the next one.
     pub(crate) fn leave(self, mut legacy: Legacy) {
-        let chain = self.chain.unwrap_or(legacy.chain);
-        legacy.chain = Chain { times: chain.times + 1, ..chain };
+        legacy.chain = self.chain.unwrap_or(legacy.chain).longer();
         // There is none before: whoever had it took it with the turn.
         *self.place.queue.legacy() = Some(legacy);
     }
 
     /// What was left to us, if it goes by `label`. What goes by another is given back.
-    pub(crate) fn inherit(&mut self, label: &str) -> Option<Heritage> {
-        let mut legacy = self.place.queue.legacy().take()?;
-        let heritage = legacy.heritage.take_if(|left| left.holder.label() == label)?;
+    pub(crate) fn inherit(&mut self, label: &str) -> Option<Legacy> {
+        let legacy = self.place.queue.legacy().take().filter(|left| left.goes_by(label))?;
         self.chain = Some(legacy.chain);
-        Some(heritage)
+        Some(legacy)
+    }
+
+    /// Numbers that were seen to for those who follow.
+    pub(crate) fn reserve(&mut self) -> &mut Option<Reserve> {
+        &mut self.reserve
     }
 
     /// The lock was waited for in line: whoever of this process is next stands there as well.

@@ -120,13 +120,17 @@ impl Locks {
             lock: token.name.clone(),
             holder: token.holder.clone(),
             fence: token.fence,
-            token: token.token,
+            // Refreshed again from the first number: whether all that was sent before arrived nobody
+            // knows.
+            token: token.fence,
             ttl,
             deadline: now.plus(token.ttl),
             uncertain: false,
         };
         let limit = cluster.limit.for_ttl(ttl);
-        let round = ExtendRound::new(&lease, cluster.quorum, cluster.drift, now).unbroken();
+        let round = ExtendRound::new(&lease, cluster.quorum, cluster.drift, now)
+            .refresh(token.token)
+            .unbroken();
         let op = cluster.begin_extend(&lease, round, limit);
         op.decided(limit).await;
         let (step, is_lost, ballot) =

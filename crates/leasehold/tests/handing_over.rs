@@ -7,22 +7,36 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use leasehold::clock::SystemClock;
-use leasehold::node::{Ask, Node, NodeId};
+use leasehold::node::{Ask, Node, NodeId, ReplyTo};
 use leasehold::nodes::memory::MemoryNode;
 use leasehold::{AcquireError, Guard, Holder, Locks, ReleaseOutcome};
 use leasehold_core::Request;
 use tokio::sync::watch;
 
-/// A memory node that writes down who acquired and who released.
+/// A memory node that writes down who acquired, who extended and who released.
 struct Scribe {
     inner: MemoryNode,
     notes: Mutex<Notes>,
+    /// Extensions that are on their way, while they are held up.
+    held_up: Mutex<Option<Vec<Ask>>>,
 }
 
 #[derive(Default)]
 struct Notes {
     acquires: Vec<Holder>,
+    extends: Vec<Holder>,
     releases: Vec<Holder>,
+}
+
+impl Scribe {
+    /// Lets through what was held up, as far as anybody still wants it to be sent.
+    fn let_through(&self) {
+        for ask in self.held_up.lock().unwrap().take().unwrap_or_default() {
+            if ask.reply_to.is_wanted() {
+                self.inner.ask(ask);
+            }
+        }
+    }
 }
 
 impl Node for Scribe {
@@ -34,6 +48,12 @@ impl Node for Scribe {
         match &*ask.request {
             Request::Acquire { holder, .. } => {
                 self.notes.lock().unwrap().acquires.push(holder.clone());
+            }
+            Request::Extend { holder, .. } => {
+                self.notes.lock().unwrap().extends.push(holder.clone());
+                if let Some(held_up) = &mut *self.held_up.lock().unwrap() {
+                    return held_up.push(ask);
+                }
             }
             Request::Release { holder, .. } => {
                 self.notes.lock().unwrap().releases.push(holder.clone());
@@ -51,7 +71,7 @@ impl Node for Scribe {
 async fn open() -> (Vec<Arc<Scribe>>, Locks) {
     let scribe = |name| {
         let inner = MemoryNode::new(NodeId::new(name), Arc::new(SystemClock));
-        Arc::new(Scribe { inner, notes: Mutex::default() })
+        Arc::new(Scribe { inner, notes: Mutex::default(), held_up: Mutex::default() })
     };
     let scribes: Vec<_> = ["a", "b", "c"].map(scribe).into();
     let nodes = scribes.iter().map(|scribe| scribe.clone() as Arc<dyn Node>).collect();
@@ -189,4 +209,161 @@ async fn a_long_queue_gives_the_lock_back_now_and_then() {
         longest = longest.max(holders.len());
     }
     assert!((2..=17).contains(&longest), "{longest} in a row");
+}
+
+/// A lease that was left, while others wait behind it.
+async fn second(locks: &Locks, behind: usize) -> (Guard, Vec<Waiting>) {
+    let held = first(locks).await;
+    let waiting = queue_up(locks);
+    let others = (0..behind).map(|_| queue_up(locks)).collect();
+    drop(held);
+    (waiting.await.unwrap(), others)
+}
+
+fn acquires(scribes: &[Arc<Scribe>]) -> usize {
+    scribes[0].notes.lock().unwrap().acquires.len()
+}
+
+fn extends(scribes: &[Arc<Scribe>]) -> usize {
+    scribes[0].notes.lock().unwrap().extends.len()
+}
+
+#[tokio::test]
+async fn those_who_wait_get_numbers_that_were_seen_to_and_no_node_is_asked() {
+    let (scribes, locks) = open().await;
+    let (mut held, others) = second(&locks, 5).await;
+    let asked = (acquires(&scribes), extends(&scribes));
+    assert_eq!(asked, (2, 1), "the token was raised once, for all who wait");
+    let (mut fence, holder) = (held.fence(), held.holder().clone());
+    for next in others {
+        assert_eq!(held.release().await, ReleaseOutcome::Released);
+        held = next.await.unwrap();
+        assert!(held.fence() > fence);
+        assert_eq!(*held.holder(), holder);
+        assert!(held.validity() > Duration::from_secs(9));
+        fence = held.fence();
+    }
+    assert_eq!((acquires(&scribes), extends(&scribes)), asked);
+    // The nodes know a number that is as high, so whoever comes next is above.
+    assert_eq!(held.release().await, ReleaseOutcome::Released);
+    let next = locks.lock("l").try_acquire().await.unwrap().expect("it is free");
+    assert!(next.fence() > fence);
+}
+
+#[tokio::test]
+async fn a_lease_whose_number_was_seen_to_is_kept_like_any_other() {
+    let (scribes, locks) = open().await;
+    let (held, mut others) = second(&locks, 2).await;
+    drop(held);
+    let next = others.remove(0).await.unwrap();
+    next.extend().await.unwrap();
+    let token = next.detach();
+    locks.extend(&token).await.unwrap();
+    assert_eq!(locks.release(&token).await, ReleaseOutcome::Released);
+    assert!(scribes.iter().all(|scribe| !scribe.notes.lock().unwrap().releases.is_empty()));
+}
+
+#[tokio::test]
+async fn whoever_came_after_the_token_was_raised_asks_the_nodes() {
+    let (scribes, locks) = open().await;
+    let (held, others) = second(&locks, 1).await;
+    // Somebody may have held the lock and be gone by now: what this one gets has to be above.
+    let late = queue_up(&locks);
+    drop(others);
+    let asked = acquires(&scribes);
+    drop(held);
+    let _late = late.await.unwrap();
+    assert_eq!(acquires(&scribes), asked + 1);
+}
+
+#[tokio::test]
+async fn whoever_wants_another_ttl_asks_the_nodes() {
+    let (scribes, locks) = open().await;
+    let (held, _) = second(&locks, 0).await;
+    let short = locks.lock("l").holder("me").ttl(Duration::from_secs(2));
+    let mut next: Waiting = Box::pin(short.acquire());
+    assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let other = queue_up(&locks);
+    drop(held);
+    let held = next.await.unwrap();
+    let asked = acquires(&scribes);
+    assert!(held.validity() < Duration::from_secs(2));
+    drop(held);
+    let last = other.await.unwrap();
+    assert_eq!(acquires(&scribes), asked + 1);
+    assert!(last.validity() > Duration::from_secs(9));
+}
+
+#[tokio::test]
+async fn whoever_does_not_extend_asks_the_nodes_for_a_whole_ttl() {
+    let (scribes, locks) = open().await;
+    let held = first(&locks).await;
+    let waiting = queue_up(&locks);
+    let manual = locks.lock("l").holder("me").manual();
+    let mut next: Waiting = Box::pin(manual.acquire());
+    assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(held);
+    let held = waiting.await.unwrap();
+    let asked = acquires(&scribes);
+    drop(held);
+    let _next = next.await.unwrap();
+    assert_eq!(acquires(&scribes), asked + 1);
+}
+
+#[tokio::test]
+async fn a_heir_waits_for_a_token_that_is_being_raised() {
+    let (scribes, locks) = open().await;
+    let held = first(&locks).await;
+    let (waiting, mut next) = (queue_up(&locks), queue_up(&locks));
+    for scribe in &scribes {
+        *scribe.held_up.lock().unwrap() = Some(Vec::new());
+    }
+    drop(held);
+    let held = waiting.await.unwrap();
+    let asked = acquires(&scribes);
+    drop(held);
+    assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    scribes.iter().for_each(|scribe| scribe.let_through());
+    let _next = next.await.unwrap();
+    assert_eq!(acquires(&scribes), asked);
+}
+
+#[tokio::test]
+async fn a_heir_that_goes_away_meanwhile_gives_back_and_nothing_follows() {
+    let (scribes, locks) = open().await;
+    let held = first(&locks).await;
+    let (waiting, mut next) = (queue_up(&locks), queue_up(&locks));
+    for scribe in &scribes {
+        *scribe.held_up.lock().unwrap() = Some(Vec::new());
+    }
+    drop(held);
+    drop(waiting.await.unwrap());
+    assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(next);
+    // What a node had not sent by then is not sent behind the release.
+    scribes.iter().for_each(|scribe| scribe.let_through());
+    assert!(scribes.iter().all(|scribe| scribe.notes.lock().unwrap().releases.len() == 1));
+    assert!(locks.lock("l").try_acquire().await.unwrap().is_some(), "it is free");
+}
+
+#[tokio::test]
+async fn a_token_that_is_being_raised_can_be_written_down() {
+    let (scribes, locks) = open().await;
+    let held = first(&locks).await;
+    let (waiting, next) = (queue_up(&locks), queue_up(&locks));
+    scribes.iter().for_each(|scribe| *scribe.held_up.lock().unwrap() = Some(Vec::new()));
+    drop(held);
+    let held = waiting.await.unwrap();
+    // Two nodes have it, and nobody has heard so.
+    scribes[..2].iter().for_each(|scribe| {
+        let mut held_up = scribe.held_up.lock().unwrap();
+        for ask in held_up.as_mut().unwrap().drain(..) {
+            scribe.inner.ask(Ask { reply_to: ReplyTo::nobody(), ..ask });
+        }
+        *held_up = None;
+    });
+    let token = held.detach();
+    scribes.iter().for_each(|scribe| scribe.let_through());
+    locks.extend(&token).await.unwrap();
+    drop(next);
 }

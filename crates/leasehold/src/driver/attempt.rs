@@ -8,7 +8,7 @@ use leasehold_core::rounds::{AcquireRound, AcquireSpec, AcquireStep, Ballot, Ref
 use leasehold_core::{Fence, Holder, Lease, LockName, Request, Ttl};
 
 use super::{Cluster, Op};
-use crate::queue::Heritage;
+use crate::legacy::Heritage;
 
 /// What to try for.
 #[derive(Debug, Clone)]

@@ -70,6 +70,9 @@ impl Court {
     /// count from before the first of them heard of it.
     fn check_votes(&self, guard: &Guard, now: Moment) {
         let votes: Vec<_> = self.sites.iter().flat_map(|site| votes(site, guard)).collect();
+        if votes.is_empty() {
+            return self.check_reserve(guard, now);
+        }
         let granted = votes.iter().filter(|vote| vote.is_granted).count();
         let needed = self.sites.len() / 2 + 1;
         self.world.require(granted >= needed, || format!("{guard:?} has {granted} votes"));
@@ -81,6 +84,27 @@ impl Court {
                 format!("{guard:?} has the vote of a node in its quarantine")
             });
         }
+    }
+
+    /// A fence that no node was asked for must lie within what a quorum of nodes raised the token of
+    /// its holder by, in one step, and the deadline must count from before a quorum last heard of it.
+    fn check_reserve(&self, guard: &Guard, now: Moment) {
+        let kept: Vec<_> = self.sites.iter().map(|site| kept(site, guard)).collect();
+        let needed = self.sites.len() / 2 + 1;
+        let sites = |wanted: &dyn Fn(&Kept) -> bool| {
+            kept.iter().filter(|kept| kept.iter().any(wanted)).count()
+        };
+        let raised = kept.iter().flatten().filter(|kept| kept.token < guard.fence());
+        let most =
+            raised.map(|one| sites(&|other| other.token == one.token && other.next == one.next));
+        let most = most.max().unwrap_or(0);
+        self.world.require(most >= needed, || format!("{guard:?} was seen to by {most}"));
+        let end = now.plus(guard.validity());
+        let in_time =
+            sites(&|kept| kept.heard.plus(kept.ttl - Drift::DEFAULT.allowance(kept.ttl)) >= end);
+        self.world.require(in_time >= needed, || {
+            format!("{guard:?} ends too late for all but {in_time}")
+        });
     }
 
     /// To be called when every guard is gone and everything on its way has arrived.
@@ -159,4 +183,30 @@ fn votes(site: &Site, guard: &Guard) -> Vec<Vote> {
         is_meant.then_some(Vote { heard, ttl, is_granted, is_too_early })
     };
     site.with_received(|received| received.iter().enumerate().filter_map(vote).collect())
+}
+
+/// A node's yes to an extension of a guard's holder, with a token as high as the guard's fence.
+struct Kept {
+    heard: Moment,
+    ttl: Duration,
+    token: Fence,
+    next: Fence,
+}
+
+fn kept(site: &Site, guard: &Guard) -> Vec<Kept> {
+    let forgot = site.forgot();
+    let kept = |(index, entry): (usize, &Received)| {
+        let Request::Extend { holder, token, next, ttl, .. } = &entry.request else {
+            return None;
+        };
+        let is_meant = holder == guard.holder() && *next >= guard.fence();
+        let is_yes = matches!(entry.reply, Reply::Extended { .. } | Reply::Healed { .. });
+        let sits_out = |(before, at): &(usize, Moment)| {
+            *before <= index && entry.at.since(*at) < Town::quarantine()
+        };
+        let counts = is_meant && is_yes && !forgot.iter().any(sits_out);
+        let (heard, ttl) = (entry.at, ttl.get());
+        counts.then_some(Kept { heard, ttl, token: *token, next: *next })
+    };
+    site.with_received(|received| received.iter().enumerate().filter_map(kept).collect())
 }

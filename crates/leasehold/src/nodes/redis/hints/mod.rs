@@ -12,6 +12,7 @@
 //! `state` is what everybody shares, `task` moves the bytes.
 
 mod knock;
+mod owners;
 mod state;
 mod task;
 

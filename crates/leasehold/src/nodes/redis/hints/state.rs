@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::super::resp::{Value, encode};
 use super::super::script::Script;
+use super::owners::Owners;
 use super::{LEAVE, LINE, SEEN, STAND, TURN, Word, knock, say};
 use crate::node::{InLine, Ticket, Watched};
 
@@ -43,6 +44,7 @@ struct Inner {
     pending: VecDeque<(Pending, Instant)>,
     watches: BTreeMap<Arc<str>, BTreeMap<u64, Box<TellWatch>>>,
     places: BTreeMap<u64, Entry>,
+    owners: Owners,
     /// Since when nobody waits.
     idle_since: Option<Instant>,
     /// The server does not keep scripts for us.
@@ -256,6 +258,10 @@ impl State {
                     Vec::new()
                 }
                 (Pending::Look(key), Value::Nil) => inner.freed(&key),
+                (Pending::Look(key), owner @ Value::Text(_)) => {
+                    inner.owners.saw(&key, owner.str().unwrap_or_default());
+                    Vec::new()
+                }
                 (Pending::Look(key), Value::Error(words)) if !words.starts_with("WRONGTYPE") => {
                     inner.told_off(&key)
                 }
@@ -274,7 +280,11 @@ impl State {
             (Some("invalidate"), [_, Value::Array(keys)]) => {
                 let mut inner = self.inner();
                 let keys = keys.iter().filter_map(Value::str);
-                keys.flat_map(|key| inner.freed(key)).collect()
+                let words = keys.flat_map(|key| inner.changed(key)).collect();
+                if !inner.outgoing.is_empty() {
+                    self.wake.notify_one();
+                }
+                words
             }
             // Everything was flushed.
             (Some("invalidate"), _) => {
@@ -343,6 +353,18 @@ impl Inner {
         self.command(&words, pending);
     }
 
+    /// The lock at `key` may be free, or its owner may have kept it.
+    fn changed(&mut self, key: &str) -> Vec<Word> {
+        let watched = self.watches.get_key_value(key).map(|(key, _)| key.clone());
+        match watched.filter(|key| self.owners.may_stay(key)) {
+            Some(key) => {
+                self.look(key);
+                Vec::new()
+            }
+            None => self.freed(key),
+        }
+    }
+
     /// The lock at `key` may be free.
     fn freed(&mut self, key: &str) -> Vec<Word> {
         let watches = self.watches.remove(key).unwrap_or_default();
@@ -388,3 +410,7 @@ fn read_place(items: &[Value]) -> Option<InLine> {
         _ => InLine::Behind(ticket),
     })
 }
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;
