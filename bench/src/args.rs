@@ -64,6 +64,15 @@ impl Args {
 /// What a process of the bench may be besides the bench itself.
 #[derive(Debug, Subcommand)]
 pub enum Part {
+    /// Draw rows that were measured before
+    Draw {
+        /// What `--json` wrote; several files are drawn one below the other
+        #[arg(required = true, value_name = "ROWS")]
+        rows: Vec<PathBuf>,
+        /// Where to draw, as SVG
+        #[arg(long, value_name = "FILE")]
+        svg: PathBuf,
+    },
     /// A contestant
     #[command(hide = true)]
     Child {

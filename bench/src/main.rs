@@ -1,5 +1,6 @@
 //! Measures, tells, and is each of the processes that are measured.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -10,6 +11,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let done = match &args.part {
         Some(Part::Child { role }) => child::play(role),
+        Some(Part::Draw { rows, svg }) => draw(rows, svg),
         None => bench(&args),
     };
     match done {
@@ -19,6 +21,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn draw(files: &[PathBuf], svg: &Path) -> Result<(), String> {
+    let mut rows = Vec::new();
+    for file in files {
+        rows.extend(report::json::read(file)?);
+    }
+    report::write(svg, &report::chart::svg(&rows))
 }
 
 fn bench(args: &Args) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! Rows as a picture: a panel for each scenario, a line for each contestant, or a bar where there is
 //! only one setting. Values are on a logarithmic axis: what counts are ratios.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use super::svg::{COLOURS, Svg};
@@ -21,9 +22,11 @@ const BAR_VALUES: f64 = 100.0;
 
 /// All rows of one scenario, which is what stands before the `/` of its name. What stands behind it
 /// is on the horizontal axis; numbers of tasks then have a panel each.
+#[derive(Clone)]
 struct Panel<'a> {
     scenario: &'a str,
     tasks: Option<usize>,
+    axis: Axis,
     rows: Vec<&'a Row>,
 }
 
@@ -37,25 +40,28 @@ struct Axis {
 /// An SVG with a panel for each scenario, one below the other.
 pub fn svg(rows: &[Row]) -> String {
     let panels = panels(rows);
-    let mut everybody: Vec<&str> = Vec::new();
-    for row in rows {
-        if !everybody.contains(&row.contestant.as_str()) {
-            everybody.push(&row.contestant);
-        }
-    }
+    let palette = palette(rows);
     let mut svg = Svg::new(WIDTH, panels.iter().map(Panel::height).sum());
     let mut top = 0.0;
     for panel in &panels {
-        panel.draw(&mut svg, top, &everybody);
+        panel.draw(&mut svg, top, &palette);
         top += panel.height();
     }
     svg.finish()
 }
 
-/// The same in every panel.
-fn colour(name: &str, everybody: &[&str]) -> &'static str {
-    let at = everybody.iter().position(|other| *other == name).unwrap_or(0);
-    COLOURS[at % COLOURS.len()]
+/// Who has which colour.
+type Palette<'a> = HashMap<&'a str, &'static str>;
+
+/// The same in every panel, and for those who are seen most the same in every picture.
+fn palette(rows: &[Row]) -> Palette<'_> {
+    const USUAL: [&str; 4] = ["floor", "leasehold", "rslock", "leasehold-thread"];
+    let mut palette: Palette<'_> = USUAL.into_iter().zip(COLOURS).collect();
+    for row in rows {
+        let next = COLOURS[palette.len() % COLOURS.len()];
+        palette.entry(&row.contestant).or_insert(next);
+    }
+    palette
 }
 
 fn panels(rows: &[Row]) -> Vec<Panel<'_>> {
@@ -68,16 +74,30 @@ fn panels(rows: &[Row]) -> Vec<Panel<'_>> {
         let same = |panel: &&mut Panel<'_>| (panel.scenario, panel.tasks) == (scenario, tasks);
         match panels.iter_mut().find(same) {
             Some(panel) => panel.rows.push(row),
-            None => panels.push(Panel { scenario, tasks, rows: vec![row] }),
+            None => {
+                panels.push(Panel { scenario, tasks, axis: axis(scenario), rows: vec![row] });
+            }
         }
     }
-    panels
+    panels.into_iter().flat_map(Panel::with_cost).collect()
 }
 
 impl Panel<'_> {
+    /// What grows is drawn twice: how long it takes, and what it costs.
+    fn with_cost(self) -> Vec<Self> {
+        if !self.scenario.starts_with("growth") {
+            return vec![self];
+        }
+        let cost = Axis {
+            title: "processor µs per cycle, client and servers",
+            value: |row| Some(row.client_cpu_us? + row.server_cpu_us?),
+        };
+        vec![self.clone(), Self { axis: cost, ..self }]
+    }
+
     fn height(&self) -> f64 {
         let plot = match self.is_bars() {
-            true => BAR_PITCH * self.contestants(axis(self.scenario)).len() as f64,
+            true => BAR_PITCH * self.contestants().len() as f64,
             false => PLOT_HEIGHT + BOTTOM,
         };
         TOP + plot + GAP
@@ -88,22 +108,21 @@ impl Panel<'_> {
         self.xs().len() == 1
     }
 
-    fn draw(&self, svg: &mut Svg, top: f64, everybody: &[&str]) {
-        let axis = axis(self.scenario);
+    fn draw(&self, svg: &mut Svg, top: f64, palette: &Palette<'_>) {
         let tasks = match self.tasks {
             Some(1) => ", 1 task".to_owned(),
             Some(tasks) => format!(", {tasks} tasks"),
             None => String::new(),
         };
-        svg.title(LEFT, top + 26.0, &format!("{}{tasks}: {}", self.scenario, axis.title));
+        svg.title(LEFT, top + 26.0, &format!("{}{tasks}: {}", self.scenario, self.axis.title));
         match self.is_bars() {
-            true => self.draw_bars(svg, top, axis, everybody),
-            false => self.draw_lines(svg, top, axis, everybody),
+            true => self.draw_bars(svg, top, palette),
+            false => self.draw_lines(svg, top, palette),
         }
     }
 
-    fn draw_lines(&self, svg: &mut Svg, top: f64, axis: Axis, everybody: &[&str]) {
-        let values: Vec<f64> = self.rows.iter().filter_map(|row| (axis.value)(row)).collect();
+    fn draw_lines(&self, svg: &mut Svg, top: f64, palette: &Palette<'_>) {
+        let values: Vec<f64> = self.rows.iter().filter_map(|row| (self.axis.value)(row)).collect();
         let scale = Scale::around(&values);
         let xs = self.xs();
         let plot_width = WIDTH - LEFT - RIGHT;
@@ -118,12 +137,12 @@ impl Panel<'_> {
         }
         let what = self.x_title();
         svg.label_below(LEFT + plot_width / 2.0, top + TOP + PLOT_HEIGHT + 42.0, what);
-        for (at, name) in self.contestants(axis).iter().enumerate() {
-            let colour = colour(name, everybody);
+        for (at, name) in self.contestants().iter().enumerate() {
+            let colour = palette[name];
             let points: Vec<(f64, f64)> = xs
                 .iter()
                 .enumerate()
-                .filter_map(|(at, x)| Some((x_of(at), y_of(self.value(name, x, axis)?))))
+                .filter_map(|(at, x)| Some((x_of(at), y_of(self.value(name, x)?))))
                 .collect();
             svg.line(&points, colour);
             let y = top + TOP + 10.0 + LEGEND_LINE * at as f64;
@@ -132,9 +151,9 @@ impl Panel<'_> {
     }
 
     /// From nought, so that twice as long is twice as much.
-    fn draw_bars(&self, svg: &mut Svg, top: f64, axis: Axis, everybody: &[&str]) {
-        let names = self.contestants(axis);
-        let value = |name: &str| self.xs().first().and_then(|x| self.value(name, x, axis));
+    fn draw_bars(&self, svg: &mut Svg, top: f64, palette: &Palette<'_>) {
+        let names = self.contestants();
+        let value = |name: &str| self.xs().first().and_then(|x| self.value(name, x));
         let most = names.iter().filter_map(|name| value(name)).fold(f64::MIN_POSITIVE, f64::max);
         let left = LEFT + BAR_NAMES;
         let pitch = BAR_PITCH;
@@ -143,13 +162,13 @@ impl Panel<'_> {
             let length = value(name).unwrap_or(0.0) / most * (WIDTH - left - BAR_VALUES);
             let text = value(name).map_or("did not end".to_owned(), |value| format!("{value:.0}"));
             svg.label_left(left - 8.0, y + pitch / 2.0 + 4.0, name);
-            svg.bar(left, y + pitch * 0.15, length, pitch * 0.7, colour(name, everybody));
+            svg.bar(left, y + pitch * 0.15, length, pitch * 0.7, palette[name]);
             svg.label_right(left + length + 8.0, y + pitch / 2.0 + 4.0, &text);
         }
     }
 
     /// Whoever has most at the end of the axis comes first, as the lines do.
-    fn contestants(&self, axis: Axis) -> Vec<&str> {
+    fn contestants(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for row in &self.rows {
             if !names.contains(&row.contestant.as_str()) {
@@ -158,15 +177,15 @@ impl Panel<'_> {
         }
         let last = |name: &str| {
             let mut rows = self.rows.iter().rev().filter(|row| row.contestant == name);
-            rows.find_map(|row| (axis.value)(row)).unwrap_or(0.0)
+            rows.find_map(|row| (self.axis.value)(row)).unwrap_or(0.0)
         };
         names.sort_by(|a, b| last(b).total_cmp(&last(a)));
         names
     }
 
-    fn value(&self, name: &str, x: &str, axis: Axis) -> Option<f64> {
+    fn value(&self, name: &str, x: &str) -> Option<f64> {
         let row = self.rows.iter().find(|row| row.contestant == name && self.x(row) == x)?;
-        (axis.value)(row).filter(|value| *value > 0.0)
+        (self.axis.value)(row).filter(|value| *value > 0.0)
     }
 
     /// Where a row stands on the horizontal axis.
@@ -268,6 +287,8 @@ mod tests {
             concurrency,
             cycles_per_s: Some(cycles_per_s),
             p50_us: Some(1e6 / cycles_per_s),
+            client_cpu_us: Some(1e5 / cycles_per_s),
+            server_cpu_us: Some(2e5 / cycles_per_s),
             ..Row::default()
         }
     }
@@ -294,11 +315,12 @@ mod tests {
         assert_eq!(picture.matches("growth-leases, 16 tasks: median µs").count(), 1);
         assert_eq!(picture.matches("cycles per second").count(), 1);
         assert_eq!(picture.matches("growth-leases, 1 task: median µs").count(), 1);
-        assert_eq!(picture.matches("<polyline").count(), 4);
-        assert_eq!(picture.matches("<circle").count(), 7);
-        // A point and a mark in the legend of each of its three lines.
+        assert_eq!(picture.matches("growth-leases, 1 task: processor µs").count(), 1);
+        assert_eq!(picture.matches("<polyline").count(), 6);
+        assert_eq!(picture.matches("<circle").count(), 11);
+        // A point and a mark in the legend of each of its five lines.
         let of_leasehold = format!("fill=\"{}\"", COLOURS[1]);
-        assert_eq!(picture.matches(&of_leasehold).count(), 8, "one colour in all panels");
+        assert_eq!(picture.matches(&of_leasehold).count(), 14, "one colour in all panels");
         assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
     }
 

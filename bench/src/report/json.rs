@@ -1,11 +1,21 @@
 //! Rows for programs.
 
+use std::fs;
+use std::path::Path;
+
 use crate::row::Row;
 
 /// An array of rows, one on each line.
 pub fn json(rows: &[Row]) -> String {
     let lines: Vec<_> = rows.iter().map(|row| format!("  {}", line(row))).collect();
     format!("[\n{}\n]\n", lines.join(",\n"))
+}
+
+/// Reads such an array back.
+pub fn read(file: &Path) -> Result<Vec<Row>, String> {
+    let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let unlike = |error| format!("{} is not what --json writes: {error}", file.display());
+    serde_json::from_str(&text).map_err(unlike)
 }
 
 fn line(row: &Row) -> serde_json::Value {
