@@ -31,6 +31,8 @@ pub struct Keeper {
     next_extend: Moment,
     /// Many others may have been taken, or extended, at the same moment.
     is_in_a_crowd: bool,
+    /// The next extension was put off already.
+    gave_way: bool,
     /// What a refresh has to go beyond, if one is due.
     refresh_above: Option<Fence>,
     last_failure: Option<String>,
@@ -58,6 +60,7 @@ impl Keeper {
             max_hold,
             next_extend,
             is_in_a_crowd: true,
+            gave_way: false,
             refresh_above: None,
             last_failure: None,
         }
@@ -76,6 +79,21 @@ impl Keeper {
         let most = Self::extend_every(&self.lease) * quarters / 4;
         let sooner = most.mul_f64(f64::from(jitter) / f64::from(u32::MAX));
         self.next_extend = self.next_extend.less(sooner);
+    }
+
+    /// Puts off an extension that is due with very many others, because the process stood still: sent
+    /// together they would keep the nodes from answering. Once, by an eighth of the time at most, and
+    /// only if it is no later than that yet. Says whether it was put off.
+    pub fn give_way(&mut self, now: Moment, jitter: u32) -> bool {
+        let most = Self::extend_every(&self.lease) / 8;
+        let late = now.since(self.next_extend);
+        if self.gave_way || self.lease.uncertain || now < self.next_extend || late > most {
+            return false;
+        }
+        self.gave_way = true;
+        let later = most.mul_f64(f64::from(jitter) / f64::from(u32::MAX));
+        self.next_extend = now.plus(later);
+        true
     }
 
     /// The lease as it stands.
@@ -164,6 +182,7 @@ impl Keeper {
         // Nodes or a process that stood still make many leases late, and then extend them together.
         self.is_in_a_crowd = self.lease.uncertain || now.since(self.next_extend) > every / 8;
         self.lease.uncertain = false;
+        self.gave_way = false;
         self.last_failure = None;
         self.next_extend = now.plus(every);
     }
@@ -321,6 +340,23 @@ mod tests {
         });
         let burst_after = burst(&paused[251..]);
         assert!(burst_after < 2.0, "{burst_after} times the mean after a pause");
+    }
+
+    #[test]
+    fn whoever_gives_way_does_so_once_and_for_an_eighth_of_the_time_at_most() {
+        let mut keeper = Keeper::new(lease(), ms(0), true, None);
+        assert!(!keeper.give_way(ms(999), 0), "not due yet");
+        let mut late = keeper.clone();
+        assert!(!late.give_way(ms(1126), 0), "too late to wait any longer");
+        assert!(keeper.give_way(ms(1100), u32::MAX));
+        assert_eq!(keeper.step(ms(1100)), KeeperStep::WaitUntil(ms(1225)));
+        assert!(!keeper.give_way(ms(1225), u32::MAX), "once");
+        assert_eq!(keeper.step(ms(1225)), KeeperStep::Extend);
+        keeper.extended(ms(1225), ms(4225), SEVEN);
+        assert!(keeper.give_way(ms(2225), 0), "once for each extension");
+        late.failed(ms(1126), "silence".into(), 0);
+        let KeeperStep::WaitUntil(again) = late.step(ms(1126)) else { panic!() };
+        assert!(!late.give_way(again, 0), "it is uncertain");
     }
 
     #[test]

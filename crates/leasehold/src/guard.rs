@@ -437,8 +437,8 @@ impl Held {
         }
     }
 
-    /// The keeper's step.
-    pub(crate) fn look_after(self: Arc<Self>) {
+    /// The keeper's step; in a crowd, if very many others are due at the same moment.
+    pub(crate) fn look_after(self: Arc<Self>, is_in_a_crowd: bool) {
         let now = self.cluster.now();
         let step = {
             let mut state = self.state();
@@ -450,6 +450,9 @@ impl Held {
             if last.as_ref().is_some_and(|op| op.with(|round| keeper.heed(now, round))) {
                 debug!(lock = %self.lock, fence = %self.fence, "extended, by late answers");
                 self.extended(&mut state);
+            }
+            if is_in_a_crowd {
+                state.keeper.give_way(now, crate::chance::jitter());
             }
             state.keeper.step(now)
         };

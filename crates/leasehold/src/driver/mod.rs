@@ -275,14 +275,15 @@ impl Cluster {
         proposals.saw(lock, fence, self.outlook(), self.now(), || self.clock.wall());
     }
 
-    /// How long until the next is due, or `None` if there is more now: others want the thread, too.
-    fn see_to_what_is_due(&self) -> Option<Duration> {
+    /// How long until the next is due, or `None` if there is more now: others want the thread, too. In a
+    /// crowd, if that was so the last time as well.
+    fn see_to_what_is_due(&self, is_in_a_crowd: bool) -> Option<Duration> {
         /// Half a millisecond of work.
         const IN_A_ROW: usize = 64;
         for _ in 0..IN_A_ROW {
             let now = self.now();
             match self.rota.next(now) {
-                Ok(Due::Lease(held)) => held.look_after(),
+                Ok(Due::Lease(held)) => held.look_after(is_in_a_crowd),
                 Ok(Due::Op(op)) => {
                     if let Some(op) = op.upgrade() {
                         op.time_up();
@@ -342,11 +343,13 @@ async fn watch_rota(cluster: Weak<Cluster>, closing: CancellationToken) {
     let Some(rota) = cluster.upgrade().map(|cluster| cluster.rota.clone()) else {
         return;
     };
+    let mut is_in_a_crowd = false;
     loop {
         let pause = match cluster.upgrade() {
-            Some(cluster) => cluster.see_to_what_is_due(),
+            Some(cluster) => cluster.see_to_what_is_due(is_in_a_crowd),
             None => return,
         };
+        is_in_a_crowd = pause.is_none();
         let Some(pause) = pause else {
             tokio::task::yield_now().await;
             continue;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::Moment;
+use leasehold_core::{Moment, Request};
 
 use super::court::Court;
 use super::run::for_seeds;
@@ -106,6 +106,37 @@ fn a_lease_is_kept_by_answers_that_come_after_the_time_limit() {
         drop(guard);
         town.calm().await;
         court.close();
+    });
+}
+
+#[test]
+fn after_a_pause_many_leases_are_not_extended_all_at_once() {
+    const LEASES: usize = 2000;
+    for_seeds(2, |world| async move {
+        let town = Town::new(&world, Backend::Memory, 3);
+        let locks = town.open("a").await;
+        let mut guards = Vec::new();
+        for number in 0..LEASES {
+            let guard = locks.lock(&format!("l{number}")).ttl(TTL).acquire().await;
+            guards.push(guard.expect("free"));
+        }
+        world.sleep(3000, 3000).await;
+        let before = world.now();
+        // Less than an eighth of the time between two extensions. With the look behind it this is a sixth
+        // of that time, so a sixth of the leases come due.
+        world.skip(Duration::from_millis(80));
+        world.sleep(20, 20).await;
+        let is_extension = |request: &Request| matches!(request, Request::Extend { .. });
+        let sent = town.sites[0].with_received(|all| {
+            all.iter().filter(|one| one.at >= before && is_extension(&one.request)).count()
+        });
+        world.require(sent < LEASES / 8, || format!("{sent} extensions at once"));
+        world.sleep(2000, 2000).await;
+        let lost =
+            guards.iter().filter(|guard| guard.ensure_valid(Duration::ZERO).is_err()).count();
+        world.require(lost == 0, || format!("{lost} leases were lost"));
+        drop(guards);
+        town.calm().await;
     });
 }
 
