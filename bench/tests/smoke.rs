@@ -66,6 +66,36 @@ fn an_unknown_contestant_is_named_with_those_there_are() {
     );
 }
 
+#[test]
+fn what_was_measured_before_can_be_drawn_and_anything_else_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, picture) = (dir.path().join("rows.json"), dir.path().join("chart.svg"));
+    let draw = || {
+        Command::new(env!("CARGO_BIN_EXE_leasehold-bench"))
+            .arg("draw")
+            .arg(&rows)
+            .arg("--svg")
+            .arg(&picture)
+            .output()
+            .unwrap()
+    };
+    let row = Row {
+        scenario: "single".into(),
+        contestant: "floor".into(),
+        cycles_per_s: Some(7.0),
+        ..Row::default()
+    };
+    std::fs::write(&rows, leasehold_bench::report::json::json(&[row])).unwrap();
+    assert!(draw().status.success());
+    let drawn = std::fs::read_to_string(&picture).unwrap();
+    assert!(drawn.contains("single: cycles per second") && drawn.contains(">floor<"), "{drawn}");
+    std::fs::write(&rows, "[1]").unwrap();
+    let refused = draw();
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("rows.json is not what --json writes"), "{said}");
+}
+
 /// The rows of a run with these arguments.
 fn rows_of(arguments: &[&str]) -> (Vec<Row>, String) {
     let dir = tempfile::tempdir().unwrap();
