@@ -117,7 +117,7 @@ fn after_a_pause_many_leases_are_not_extended_all_at_once() {
         let locks = town.open("a").await;
         let mut guards = Vec::new();
         for number in 0..LEASES {
-            let guard = locks.lock(&format!("l{number}")).ttl(TTL).acquire().await;
+            let guard = locks.lock(format!("l{number}")).ttl(TTL).acquire().await;
             guards.push(guard.expect("free"));
         }
         world.sleep(3000, 3000).await;
