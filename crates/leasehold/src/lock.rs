@@ -23,6 +23,12 @@ pub const DEFAULT_TTL: Duration = Duration::from_secs(10);
 /// default.
 pub const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 
+/// Nothing else on the way to a lock may ever have to wait, with nodes in memory or in a file: whoever
+/// takes locks in a loop would keep the thread to itself.
+async fn lets_others_run() {
+    tokio::task::coop::consume_budget().await;
+}
+
 /// A lock about to be asked for. Made by [`crate::Locks::lock`].
 #[derive(Debug, Clone)]
 #[must_use = "nothing is asked before `try_acquire`, `acquire` or `run`"]
@@ -127,6 +133,7 @@ impl LockRequest {
     /// Dropping the future at any point leaves nothing behind.
     pub async fn try_acquire(self) -> Result<Option<Guard>, AcquireError> {
         let attempt = self.attempt()?;
+        lets_others_run().await;
         let span = info_span!("lock.acquire", lock = %attempt.lock);
         match attempt.run(&self.cluster).instrument(span).await {
             Ok(lease) => Ok(Some(self.guard(lease, None))),
@@ -164,7 +171,10 @@ impl LockRequest {
             },
         };
         let mut turn = match cluster.queues.join(&attempt.lock).turn_now() {
-            Ok(turn) => turn,
+            Ok(turn) => {
+                lets_others_run().await;
+                turn
+            }
             Err(place) => match Box::pin(self.turn(place, left())).await {
                 Some(turn) => turn,
                 None => return Err(timed_out(0, None)),

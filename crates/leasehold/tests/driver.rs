@@ -447,3 +447,38 @@ fn futures_error() -> String {
         _ => panic!("it must fail at once"),
     }
 }
+
+/// Ends only if the loops do not keep the thread to themselves.
+async fn loops_until_a_timer_goes_off() {
+    let locks = Locks::open("memory:").await.unwrap();
+    let waits = async {
+        loop {
+            let guard = locks.lock("a").acquire().await.unwrap();
+            assert_eq!(guard.release().await, ReleaseOutcome::Released);
+        }
+    };
+    tokio::select! {
+        () = waits => {}
+        () = tokio::time::sleep(Duration::from_millis(10)) => {}
+    }
+    let asks_once = async {
+        loop {
+            drop(locks.lock("a").try_acquire().await.unwrap());
+        }
+    };
+    tokio::select! {
+        () = asks_once => {}
+        () = tokio::time::sleep(Duration::from_millis(10)) => {}
+    }
+}
+
+#[test]
+fn whoever_takes_locks_in_a_loop_lets_others_run() {
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(loops_until_a_timer_goes_off());
+        let _ = done.send(());
+    });
+    is_done.recv_timeout(Duration::from_secs(20)).expect("a timer goes off beside the loop");
+}
