@@ -24,6 +24,10 @@ pub enum Need {
     Zsh,
     /// `fish`, with its functions.
     Fish,
+    /// `chromium`, or its variant without windows.
+    Browser,
+    /// A folder whose `node_modules` holds playwright-core and axe-core.
+    Playwright,
 }
 
 impl Need {
@@ -35,6 +39,8 @@ impl Need {
             Need::NodePeers => "node with the peer libraries",
             Need::Zsh => "zsh",
             Need::Fish => "fish",
+            Need::Browser => "chromium",
+            Need::Playwright => "node with playwright-core",
         }
     }
 
@@ -46,6 +52,8 @@ impl Need {
             Need::NodePeers => "LEASEHOLD_TEST_NODE_PEERS",
             Need::Zsh => "LEASEHOLD_TEST_ZSH",
             Need::Fish => "LEASEHOLD_TEST_FISH",
+            Need::Browser => "LEASEHOLD_TEST_CHROMIUM",
+            Need::Playwright => "LEASEHOLD_TEST_PLAYWRIGHT",
         }
     }
 
@@ -57,6 +65,8 @@ impl Need {
             Need::NodePeers => "peers-node",
             Need::Zsh => "zsh",
             Need::Fish => "fish",
+            Need::Browser => "chromium",
+            Need::Playwright => "playwright",
         })
     }
 
@@ -66,7 +76,7 @@ impl Need {
             _ => self.usual_place(),
         };
         let proof = match self {
-            Need::NodePeers => place.join("node_modules"),
+            Need::NodePeers | Need::Playwright => place.join("node_modules"),
             _ => place.clone(),
         };
         proof.exists().then_some(place)
