@@ -163,6 +163,8 @@ class Chart {
   }
 
   update() {
+    if (this.drawn_version === model.points_version) return;
+    this.drawn_version = model.points_version;
     this.uplot.setData(this.data());
     this.showValues(this.uplot.cursor.idx);
   }

@@ -66,7 +66,7 @@ export class LockPage {
     this.facts = this.buildFacts();
     this.votes = h("tbody", { role: "rowgroup", id: "vote-rows" });
     this.votes_words = h("p", { class: "meaning" });
-    this.list = h("ol", { class: "event-list" });
+    this.list = h("ol", { class: "event-list", tabindex: "0", "aria-labelledby": "history-title" });
     this.no_history = h("p", { class: "empty" }, "This instance knows of nothing that happened to it.");
     const heads = ["Node", "Says", "Fence", "Time left"].map((label) => h("th", { role: "columnheader", scope: "col", class: label === "Time left" ? "number" : null }, label));
     return [

@@ -19,7 +19,20 @@ const COLUMNS = [
   { key: "queue", label: "Waiting", of: (lock) => lock.waiters },
 ];
 
+/** Rows drawn before somebody asks for all: more than a screen, and cheap. */
+const FIRST = 100;
+
 const byId = (id) => document.getElementById(id);
+/** Rows out of sight are filled this seldom, not with each tick: 500 of them cost more than they tell. */
+const SELDOM_MS = 2000;
+const sight = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    target.in_sight = isIntersecting;
+    if (isIntersecting) fillTimes(target, elapsed());
+  }
+});
+let seldom_at = 0;
+let is_all_shown = false;
 let order = { key: "age", up: false };
 let wanted = "";
 
@@ -33,6 +46,11 @@ export function startLocks() {
   byId("locks-filter").addEventListener("input", (event) => {
     wanted = event.target.value.trim().toLowerCase();
     showLocks();
+  });
+  byId("locks-more").addEventListener("click", () => {
+    is_all_shown = true;
+    showLocks();
+    byId("lock-rows").children[FIRST]?.querySelector("a").focus();
   });
 }
 
@@ -52,11 +70,15 @@ function showOrder() {
 export function showLocks() {
   if (!model.overview) return;
   const { items, held, waiters, truncated } = model.overview.locks;
-  const shown = sorted(items.filter(isWanted));
+  const wanted_items = sorted(items.filter(isWanted));
+  const shown = is_all_shown ? wanted_items : wanted_items.slice(0, FIRST);
+  const all = wanted === "" ? Math.max(held, items.length) : wanted_items.length;
   setText(byId("locks-count"), `${number(held)} held, ${number(waiters)} waiting`);
-  const note = truncated ? `Showing ${number(items.length)} of ${number(Math.max(held, items.length))}, those held longest. The filter looks at these only.` : "";
-  setText(byId("locks-note"), note);
-  byId("locks-note").hidden = !truncated;
+  const cut = truncated ? ` The server tells of the ${number(items.length)} that are held longest; sorting and filter see these only.` : "";
+  setText(byId("locks-note"), `Showing ${number(shown.length)} of ${number(all)}.${cut}`);
+  byId("locks-note").hidden = !truncated && shown.length === wanted_items.length;
+  setText(byId("locks-more"), `Show ${number(wanted_items.length - shown.length)} more`);
+  byId("locks-more").hidden = shown.length === wanted_items.length;
   setText(byId("locks-empty"), items.length === 0 ? "No lock is held or waited for." : "No lock here matches the filter.");
   byId("locks-empty").hidden = shown.length > 0;
   byId("locks-table").hidden = shown.length === 0;
@@ -91,6 +113,7 @@ function makeRow(lock) {
     cell("Votes", { class: "number", "data-part": "votes" }),
     cell("Waiting", { class: "number", "data-part": "waiters" }),
   );
+  sight.observe(row);
   return row;
 }
 
@@ -104,7 +127,7 @@ function fillRow(row, lock) {
   setText(part(row, "votes"), `${lock.votes} of ${model.overview.cluster.configured}`);
   setText(part(row, "waiters"), lock.waiters === 0 ? "–" : number(lock.waiters));
   setAttribute(row, "data-state", lock.state);
-  fillTimes(row, elapsed());
+  if (part(row, "age").textContent === "") fillTimes(row, elapsed());
 }
 
 function fillTimes(row, passed) {
@@ -126,5 +149,7 @@ function fillTimes(row, passed) {
 /** What goes on between two updates. */
 export function tickLocks() {
   const passed = elapsed();
-  for (const row of byId("lock-rows").children) fillTimes(row, passed);
+  const all = performance.now() - seldom_at > SELDOM_MS;
+  if (all) seldom_at = performance.now();
+  for (const row of byId("lock-rows").children) if (all || row.in_sight) fillTimes(row, passed);
 }

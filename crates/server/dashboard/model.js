@@ -5,7 +5,8 @@ const POINTS = 300;
 /** Columns of a point of the series. */
 export const COLUMN = { at: 0, acquired: 1, contended: 2, failed: 3, p50: 4, p99: 5, available: 6, held: 7, waiters: 8 };
 
-export const model = { overview: null, received_at: 0, points: [] };
+/** `points_version` grows when the points change. */
+export const model = { overview: null, received_at: 0, points: [], points_version: 0 };
 
 /** While nothing comes, time stands still: what would be counted on may long be otherwise. */
 let frozen_at = null;
@@ -15,7 +16,10 @@ let longest = new Map();
 export function take(overview) {
   model.overview = overview;
   model.received_at = performance.now();
-  if (overview.series) model.points = overview.series.points.slice(-POINTS);
+  if (overview.series) {
+    model.points = overview.series.points.slice(-POINTS);
+    model.points_version += 1;
+  }
   if (overview.point) takePoint(overview.point);
   const seen = new Map();
   for (const lock of overview.locks.items) seen.set(leaseOf(lock), Math.max(lock.expires_in_ms ?? 0, longest.get(leaseOf(lock)) ?? 0));
@@ -24,7 +28,8 @@ export function take(overview) {
 
 function takePoint(point) {
   const last = model.points.at(-1);
-  if (last && last[COLUMN.at] > point[COLUMN.at]) return;
+  if (last && (last[COLUMN.at] > point[COLUMN.at] || String(last) === String(point))) return;
+  model.points_version += 1;
   if (last && last[COLUMN.at] === point[COLUMN.at]) model.points.pop();
   model.points.push(point);
   if (model.points.length > POINTS) model.points.shift();
