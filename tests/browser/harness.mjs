@@ -85,12 +85,16 @@ export function row(page, name) {
 
 /** The real command line on the same nodes; gives its standard output. */
 export async function leasehold(...words) {
-  const { stdout } = await promisify(execFile)(place.leasehold, ["--backend", place.backend, "--json", ...words]);
-  return stdout.trim();
+  try {
+    const { stdout } = await promisify(execFile)(place.leasehold, ["--backend", place.backend, "--json", ...words]);
+    return stdout.trim();
+  } catch (error) {
+    throw new Error(`leasehold ${words.join(" ")}: ${error.stderr}`);
+  }
 }
 
 export async function acquire(name, ...words) {
-  return JSON.parse(await leasehold("acquire", "--ttl", "60s", "--nonblock", ...words, "--", name));
+  return JSON.parse(await leasehold("acquire", "--ttl", "5m", "--nonblock", ...words, "--", name));
 }
 
 /** A picture for people, if they asked for pictures. */
