@@ -9,7 +9,7 @@ import { createRequire } from "node:module";
 import path from "node:path";
 import { promisify } from "node:util";
 
-/** { url, tokens: { read, admin }, leasehold, backend, nodes: [{ addr, pid }], server_pid, chromium, playwright, shots } */
+/** { url, tokens: { read, admin }, leasehold, backend, nodes: [{ addr, pid }], server_pid, tokens_file, chromium, playwright, shots } */
 export const place = JSON.parse(process.env.LEASEHOLD_DASHBOARD);
 
 const require = createRequire(path.join(place.playwright, "package.json"));

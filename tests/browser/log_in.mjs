@@ -1,7 +1,8 @@
-// A wrong token is answered with a sentence, a right one with the page; it lives in the tab and leaves with it.
+// A wrong token is answered with a sentence, a right one with the page; it lives in the tab, leaves with it, and ends
+// with the server's word.
 
 import assert from "node:assert/strict";
-import { browse, logIn, place, says } from "./harness.mjs";
+import { browse, leasehold, logIn, place, says } from "./harness.mjs";
 
 await browse(
   async (page, context) => {
@@ -34,6 +35,14 @@ await browse(
     assert.equal(await page.evaluate(() => JSON.stringify({ ...sessionStorage })), "{}");
     await page.reload();
     await page.locator("#log-in").waitFor();
+
+    await logIn(page, place.tokens.read);
+    await says(page, "#stream-words", /^live$/);
+    await leasehold("token", "revoke", "--file", place.tokens_file, "reader");
+    process.kill(place.server_pid, "SIGHUP");
+    await page.locator("#log-in").waitFor();
+    await says(page, "#log-in-problem", "The server does not know this token, or it has expired.");
+    assert.equal(await page.locator("#overview").isVisible(), false);
   },
   { refusals: [401] },
 );

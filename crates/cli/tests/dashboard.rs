@@ -100,6 +100,7 @@ impl Dashboard {
             "backend": self.backend,
             "nodes": self.nodes.iter().map(node).collect::<Vec<_>>(),
             "server_pid": self.server.pid(),
+            "tokens_file": self.place.file("tokens"),
             "chromium": absolute(Need::Browser.path()),
             "playwright": absolute(Need::Playwright.path()),
             "shots": std::env::var("LEASEHOLD_DASHBOARD_SHOTS").ok(),

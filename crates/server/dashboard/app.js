@@ -37,6 +37,8 @@ async function enter() {
   for (const id of ["about", "stream"]) byId(id).hidden = false;
   byId("log-out").hidden = !token();
   show();
+  // From its first event on, so that the page also tells what happened before it was opened.
+  stream.last_id = `${model.overview.server.instance}-0`;
   stream.start();
 }
 

@@ -10,6 +10,8 @@ const ALERT = 0.1;
 /** Seconds over which contention is a share: a single second has too few attempts. */
 const WINDOW_S = 60;
 const HEIGHT = 96;
+/** What a chart spans, also while there are fewer points. */
+const SPAN_S = 300;
 
 const column = (name) => (points) => points.map((point) => point[COLUMN[name]]);
 const constant = (value) => (points) => points.map(value);
@@ -29,6 +31,7 @@ const CHARTS = [
     title: "Time to acquire",
     unit: "",
     write: latency,
+    axis_words: (ms) => (ms < 1000 ? `${Number(ms.toFixed(1))} ms` : `${ms / 1000} s`),
     lines: [
       { label: "p50", colour: "--line-1", values: column("p50") },
       { label: "p99", colour: "--line-2", values: column("p99") },
@@ -126,17 +129,17 @@ class Chart {
   options() {
     const grid = { stroke: colour("--grid"), width: 1 };
     const axis = { stroke: colour("--muted"), font: "11px system-ui, sans-serif", grid, ticks: { show: false }, gap: 4 };
-    const { write, lines, whole } = this.spec;
+    const { write, axis_words, lines, whole } = this.spec;
     return {
       width: Math.max(120, this.plot.clientWidth),
       height: HEIGHT,
       padding: [6, 16, 0, 0],
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, sync: { key: "leasehold" }, points: { size: 5 } },
-      scales: { x: { time: true }, y: { range: (_, __, max) => [0, this.top(max)] } },
+      scales: { x: { time: true, range: (_, __, max) => [(max ?? SPAN_S) - SPAN_S, max ?? SPAN_S] }, y: { range: (_, __, max) => [0, this.top(max)] } },
       axes: [
         { ...axis, grid: { show: false }, size: 18, space: 44, incrs: [60, 120, 300], values: (_, splits) => splits.map((at) => clock(new Date(at * 1000)).slice(0, 5)) },
-        { ...axis, size: 46, space: 28, incrs: whole ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] : undefined, values: (_, splits) => splits.map((value) => write(value)) },
+        { ...axis, size: 50, space: 28, incrs: whole ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] : undefined, values: (_, splits) => splits.map(axis_words ?? write) },
       ],
       series: [{}, ...lines.map((line) => this.line(line))],
       hooks: { setCursor: [(chart) => this.showValues(chart.cursor.idx)] },

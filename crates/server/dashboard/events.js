@@ -68,7 +68,7 @@ export function tickEvents() {
 function draw() {
   const shown = events.filter((event) => !hidden_kinds.has(event.type)).slice(0, SHOWN);
   reconcile(byId("event-list"), shown, (event) => event.number, (event) => eventItem(event, true), () => {});
-  const none = events.length === 0 ? "Nothing has happened since this page was opened." : "Nothing of these kinds has happened.";
+  const none = events.length === 0 ? "This instance knows of nothing that happened." : "Nothing of these kinds has happened.";
   setText(byId("events-empty"), none);
   byId("events-empty").hidden = shown.length > 0;
   byId("event-list").hidden = shown.length === 0;

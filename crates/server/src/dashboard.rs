@@ -74,7 +74,14 @@ mod tests {
     #[test]
     fn data_never_becomes_markup() {
         let own = FILES.iter().filter(|(name, ..)| !name.starts_with("uPlot"));
-        let risks = ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"];
+        let risks = [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "new Function",
+        ];
         for (name, ..) in own {
             for risk in risks {
                 assert!(!text(name).contains(risk), "{name} has {risk}");
