@@ -6,6 +6,8 @@ import { lockLink } from "./locks.js";
 
 const KEPT = 1000;
 const SHOWN = 200;
+/** Who waited shorter did not have to. */
+const WORTH_TELLING_MS = 100;
 
 /** Each kind: the word shown, and its tone. */
 const KINDS = {
@@ -90,7 +92,7 @@ function words(event, with_name) {
   if (event.type === "audit") add(event.what ?? "");
   if (event.holder) add("by ", event.holder);
   if (event.by) add("by token ", event.by);
-  if (event.waited_ms > 0) add(`after ${duration(event.waited_ms)} of waiting`);
+  if (event.waited_ms >= WORTH_TELLING_MS) add(`after ${duration(event.waited_ms)} of waiting`);
   if (event.waiters > 0) add(`${number(event.waiters)} waiting`);
   if (event.fence && !with_name) add(`fence ${event.fence}`);
   if (event.why) add("", event.why);

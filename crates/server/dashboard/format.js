@@ -26,7 +26,8 @@ export function latency(ms) {
 export function offset(ms) {
   if (ms === null || ms === undefined) return NOTHING;
   const rounded = Math.abs(ms) < 10 ? Math.abs(ms).toFixed(1) : String(Math.round(Math.abs(ms)));
-  return `${ms < 0 ? "−" : "+"}${rounded} ms`;
+  const direction = rounded === "0.0" ? "" : ms < 0 ? "−" : "+";
+  return `${direction}${rounded} ms`;
 }
 
 /** 0.4, 12.3, 1,234: a number for people. */
