@@ -165,10 +165,7 @@ function startLogIn() {
     setToken(byId("token").value.trim());
     enter();
   });
-  byId("log-out").addEventListener("click", () => {
-    setToken(null);
-    mustLogIn(null);
-  });
+  byId("log-out").addEventListener("click", () => mustLogIn(null));
 }
 
 function startRoutes() {
