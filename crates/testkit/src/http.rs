@@ -1,5 +1,5 @@
-//! A GET over plain HTTP, for probes and for reading what a server says of itself. A connection per
-//! question, and HTTP/1.0, so that the answer ends with the connection.
+//! A question over plain HTTP, for probes and for reading what a server says of itself. A connection
+//! per question, and HTTP/1.0, so that the answer ends with the connection.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -21,10 +21,20 @@ pub struct HttpAnswer {
 
 /// Asks `addr` (`host:port`) for `path`.
 pub fn http_get(addr: &str, path: &str) -> io::Result<HttpAnswer> {
+    http_send(addr, "GET", path, "")
+}
+
+/// Sends `json` to `path` of `addr` (`host:port`), by the method `POST`, `DELETE` …
+pub fn http_send(addr: &str, method: &str, path: &str, json: &str) -> io::Result<HttpAnswer> {
     let mut stream = TcpStream::connect(addr)?;
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
     stream.set_write_timeout(Some(ANSWER_WITHIN))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {addr}\r\nAccept: */*\r\n\r\n")?;
+    let length = json.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.0\r\nHost: {addr}\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{json}"
+    )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     parse(&answer).ok_or_else(|| io::Error::other(format!("not an HTTP answer: {answer:?}")))

@@ -23,7 +23,7 @@ mod wait;
 pub use clock_shim::WallClock;
 pub use daemon::Daemon;
 pub use fuzz::{Input, fuzz};
-pub use http::{HttpAnswer, http_get};
+pub use http::{HttpAnswer, http_get, http_send};
 pub use locate::{Need, skip};
 pub use peers::{Answer, Peer};
 pub use ports::ReservedPort;
