@@ -140,6 +140,26 @@ fn a_server_that_dies_is_told() {
 }
 
 #[test]
+fn a_lease_that_nobody_renews_is_told_and_the_server_is_not_blamed() {
+    if skip(Need::Prometheus) || skip(Need::Alertmanager) {
+        return;
+    }
+    let servers = [Server::start("memory:")];
+    let webhook = Webhook::start();
+    let alertmanager = alertmanager(&webhook);
+    let prometheus = prometheus(&servers.each_ref(), "none", &alertmanager.addr());
+    let lost = r#"redlock_leases_lost_total{reason="expired"}"#;
+    eventually(TOLD_WITHIN, "the server is scraped", || series(&prometheus, lost) == Ok(1));
+    let lease = servers[0].post("/v1/locks/left/leases", r#"{"ttl_ms": 500}"#);
+    assert_eq!(lease.status, 201, "{}", lease.body);
+    eventually(TOLD_WITHIN, "RedLockLeaseLost", || {
+        let told = webhook.told("RedLockLeaseLost", "firing");
+        told.iter().any(|told| told.path == "/team" && told.alert["labels"]["reason"] == "expired")
+    });
+    assert!(webhook.told("RedLockServerDown", "firing").is_empty(), "{}", webhook.all());
+}
+
+#[test]
 fn prometheus_understands_every_expression_and_every_panel_shows_something() {
     if skip(Need::Redis) || skip(Need::Prometheus) {
         return;

@@ -1,7 +1,7 @@
 //! The load balancer's configuration, before two real servers: only the addresses and the number of
 //! connections are replaced.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
@@ -112,6 +112,47 @@ fn a_waiter_that_hangs_up_at_the_balancer_leaves_the_line_at_the_server() {
     eventually(NOTICED_WITHIN, "one waits", || total() == 1);
     drop(waiter);
     eventually(NOTICED_WITHIN, "nobody waits", || total() == 0);
+}
+
+#[test]
+fn events_come_through_the_balancer_as_they_happen() {
+    if skip(Need::Haproxy) {
+        return;
+    }
+    let servers = [Server::start("memory:"), Server::start("memory:")];
+    let proxy = haproxy(&servers.each_ref());
+    eventually(NOTICED_WITHIN, "a server is ready", || status(&proxy, "/readyz") == 200);
+    let mut stream = TcpStream::connect(proxy.addr()).unwrap();
+    stream.set_read_timeout(Some(NOTICED_WITHIN)).unwrap();
+    write!(stream, "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut lines = BufReader::new(stream).lines().map(|line| line.expect("the stream goes on"));
+    let mut is_told = |event: &str| lines.any(|line| line == format!("event: {event}"));
+    assert!(is_told("hello"));
+    // Not by the balancer: the stream may come from either server.
+    for server in &servers {
+        assert_eq!(server.post("/v1/locks/news/leases", "{}").status, 201);
+    }
+    assert!(is_told("acquired"));
+}
+
+#[test]
+fn the_balancer_is_more_patient_than_the_longest_wait() {
+    let help = Command::new(env!("CARGO_BIN_EXE_leasehold")).args(["serve", "--help"]).output();
+    let help = String::from_utf8(help.unwrap().stdout).unwrap();
+    let (_, about) = help.split_once("--max-wait").expect("the option");
+    let longest = seconds(about.split_once("[default: ").expect("a default").1);
+    let config = text("deploy/haproxy.cfg");
+    for timeout in ["timeout client ", "timeout server "] {
+        let patience = seconds(config.split_once(timeout).expect("a timeout").1);
+        assert!(patience > longest, "{timeout}{patience} s, and one may wait for {longest} s");
+    }
+}
+
+/// The number at the beginning of `60s…`.
+fn seconds(text: &str) -> u64 {
+    let (number, rest) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap());
+    assert!(rest.starts_with('s'), "{rest}");
+    number.parse().unwrap()
 }
 
 #[test]
