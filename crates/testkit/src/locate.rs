@@ -24,6 +24,14 @@ pub enum Need {
     Zsh,
     /// `fish`, with its functions.
     Fish,
+    /// `prometheus`.
+    Prometheus,
+    /// `promtool`, which checks and tries Prometheus' rules.
+    Promtool,
+    /// `prometheus-alertmanager`.
+    Alertmanager,
+    /// `haproxy`.
+    Haproxy,
 }
 
 impl Need {
@@ -35,6 +43,10 @@ impl Need {
             Need::NodePeers => "node with the peer libraries",
             Need::Zsh => "zsh",
             Need::Fish => "fish",
+            Need::Prometheus => "prometheus",
+            Need::Promtool => "promtool",
+            Need::Alertmanager => "alertmanager",
+            Need::Haproxy => "haproxy",
         }
     }
 
@@ -46,6 +58,10 @@ impl Need {
             Need::NodePeers => "LEASEHOLD_TEST_NODE_PEERS",
             Need::Zsh => "LEASEHOLD_TEST_ZSH",
             Need::Fish => "LEASEHOLD_TEST_FISH",
+            Need::Prometheus => "LEASEHOLD_TEST_PROMETHEUS",
+            Need::Promtool => "LEASEHOLD_TEST_PROMTOOL",
+            Need::Alertmanager => "LEASEHOLD_TEST_ALERTMANAGER",
+            Need::Haproxy => "LEASEHOLD_TEST_HAPROXY",
         }
     }
 
@@ -57,6 +73,10 @@ impl Need {
             Need::NodePeers => "peers-node",
             Need::Zsh => "zsh",
             Need::Fish => "fish",
+            Need::Prometheus => "prometheus",
+            Need::Promtool => "promtool",
+            Need::Alertmanager => "prometheus-alertmanager",
+            Need::Haproxy => "haproxy",
         })
     }
 
