@@ -426,6 +426,7 @@ class Client:
             tls.load_cert_chain(certificate, key)
         self._wire = _Wire(url, token, tls)
         self._timeout = timeout
+        self._wait_at_once = _WAIT_AT_ONCE
 
     def lock(
         self,
@@ -454,11 +455,11 @@ class Client:
         attempt = 0
         while True:
             asked = _now()
-            left = _WAIT_AT_ONCE if end is None else max(0.0, end - asked)
+            left = self._wait_at_once if end is None else max(0.0, end - asked)
             body: Dict[str, Any] = {
                 "holder": holder or _default_holder(),
                 "ttl_ms": round(ttl * 1000),
-                "wait_ms": round(min(left, _WAIT_AT_ONCE) * 1000),
+                "wait_ms": round(min(left, self._wait_at_once) * 1000),
             }
             if reason is not None:
                 body["reason"] = reason
@@ -470,6 +471,11 @@ class Client:
                 # A server that hardly lets wait is not asked all the time.
                 attempt = 0 if _now() - asked > 1.0 else attempt + 1
                 time.sleep(0.0 if attempt == 0 else min(_pause(attempt, 1.0), left))
+            except Invalid as error:
+                if error.field != "wait_ms" or body["wait_ms"] <= 1:
+                    raise
+                # This server lets nobody wait for so long at once.
+                self._wait_at_once = body["wait_ms"] / 2000
             except (*_PASSING, LeaseLost, Unreachable) as error:
                 pause = getattr(error, "retry_after", None) or _pause(attempt, 2.0)
                 if end is not None and _now() + pause >= end:

@@ -16,7 +16,7 @@ pub enum Need {
     Redis,
     /// `valkey-server`.
     Valkey,
-    /// A Python that can import redis, redlock and pottery.
+    /// A Python that can import redis, redlock and pottery, and has mypy and schemathesis.
     PythonPeers,
     /// A folder whose `node_modules` holds redlock, redis-semaphore and ioredis.
     NodePeers,
@@ -24,6 +24,8 @@ pub enum Need {
     Zsh,
     /// `fish`, with its functions.
     Fish,
+    /// `java`, with the compiler.
+    Java,
 }
 
 impl Need {
@@ -35,6 +37,7 @@ impl Need {
             Need::NodePeers => "node with the peer libraries",
             Need::Zsh => "zsh",
             Need::Fish => "fish",
+            Need::Java => "java",
         }
     }
 
@@ -46,6 +49,7 @@ impl Need {
             Need::NodePeers => "LEASEHOLD_TEST_NODE_PEERS",
             Need::Zsh => "LEASEHOLD_TEST_ZSH",
             Need::Fish => "LEASEHOLD_TEST_FISH",
+            Need::Java => "LEASEHOLD_TEST_JAVA",
         }
     }
 
@@ -57,6 +61,7 @@ impl Need {
             Need::NodePeers => "peers-node",
             Need::Zsh => "zsh",
             Need::Fish => "fish",
+            Need::Java => "java",
         })
     }
 
