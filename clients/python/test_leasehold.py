@@ -46,7 +46,7 @@ class Server:
     def run(self, *arguments: str) -> str:
         """What another leasehold command of this place says."""
         return subprocess.run(
-            [BINARY, *arguments], env=self._environment(), stdout=subprocess.PIPE, check=True, text=True
+            [BINARY, *arguments], env=self._environment(), capture_output=True, check=True, text=True
         ).stdout
 
     def __enter__(self) -> Server:
@@ -251,7 +251,8 @@ class WithServer(unittest.TestCase):
         first = self.client.acquire(name)
         thread = threading.Thread(target=lambda: got.append(waiter.acquire(name, wait=60)))
         thread.start()
-        eventually("it asks for the fourth time", lambda: asked.count(("begins", "POST")) == 4)
+        # Some are refused because they want to wait for too long at once; the others were all in vain.
+        eventually("it asks again and again", lambda: asked.count(("ends", "POST")) >= 12)
         self.assertEqual(got, [])
         first.release()
         thread.join()
@@ -343,7 +344,7 @@ class WithServer(unittest.TestCase):
                 lease.on_lost(late.append)
                 self.assertEqual(late, [lease])
         self.assertEqual(caught.exception.fence, lease.fence)
-        self.assertNotIn("deadline", caught.exception.why)
+        self.assertNotEqual(caught.exception.why, leasehold._UNANSWERED)
         self.assertEqual(told, [lease])
 
     def test_a_callback_may_fail_or_release(self) -> None:
@@ -448,10 +449,15 @@ class WithServer(unittest.TestCase):
 class WithoutServer(unittest.TestCase):
     """What happens when the server goes away, or never was there."""
 
+    def client(self, url: str, **options: Any) -> Client:
+        client = Client(url, **options)
+        self.addCleanup(client.close)
+        return client
+
     def told_of_loss(self, what: signal.Signals) -> None:
         told: List[float] = []
         with Server() as server:
-            client = Client(server.url, timeout=60)
+            client = self.client(server.url, timeout=60)
             lease = client.acquire(fresh(), ttl=1.5)
             lease.on_lost(lambda _: told.append(leasehold._now()))
             fence = lease.fence
@@ -480,7 +486,7 @@ class WithoutServer(unittest.TestCase):
 
     def test_the_watchdog_tells_while_the_keeper_hangs(self) -> None:
         with Server() as server:
-            client = Client(server.url)
+            client = self.client(server.url)
             lease = client.acquire(fresh(), ttl=1)
             hangs, on = threading.Event(), threading.Event()
 
@@ -500,20 +506,20 @@ class WithoutServer(unittest.TestCase):
 
     def test_an_exception_of_the_body_is_not_masked_by_the_loss(self) -> None:
         with Server() as server, self.assertLogs("leasehold", "WARNING"), self.assertRaisesRegex(ValueError, "mine"):
-            with Client(server.url).lock(fresh(), ttl=0.5) as lease:
+            with self.client(server.url).lock(fresh(), ttl=0.5) as lease:
                 server.send(signal.SIGKILL)
                 lease.lost.wait(SOON)
                 raise ValueError("mine")
 
     def test_a_body_that_ended_well_without_the_lease_raises(self) -> None:
         with Server() as server, self.assertRaises(leasehold.LeaseLost):
-            with Client(server.url).lock(fresh(), ttl=0.5) as lease:
+            with self.client(server.url).lock(fresh(), ttl=0.5) as lease:
                 server.send(signal.SIGKILL)
                 lease.lost.wait(SOON)
 
     def test_a_release_that_fails_is_logged_and_raises_nothing_from_with(self) -> None:
         with Server() as server, self.assertLogs("leasehold", "WARNING") as logs:
-            with Client(server.url, timeout=0.5).lock(fresh(), ttl=30):
+            with self.client(server.url, timeout=0.5).lock(fresh(), ttl=30):
                 server.send(signal.SIGKILL)
         self.assertIn("not released", logs.output[0])
 
@@ -521,11 +527,11 @@ class WithoutServer(unittest.TestCase):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
         with self.assertRaisesRegex(leasehold.Unreachable, "refused"):
-            Client(f"http://127.0.0.1:{port}", timeout=0.5).acquire("x", wait=0)
+            self.client(f"http://127.0.0.1:{port}", timeout=0.5).acquire("x", wait=0)
 
     def test_an_address_that_is_none_is_refused_at_once(self) -> None:
         with self.assertRaisesRegex(ValueError, "ftp"):
-            Client("ftp://x")
+            self.client("ftp://x")
 
     def test_tokens_and_scopes_are_asked_for(self) -> None:
         server = Server(tokens=True)
@@ -537,14 +543,14 @@ class WithoutServer(unittest.TestCase):
         mine, reader = new("mine", "lock:mine/*"), new("reader", "read")
         with server:
             with self.assertRaises(leasehold.Unauthorized):
-                Client(server.url).acquire("mine/1", wait=0)
+                self.client(server.url).acquire("mine/1", wait=0)
             with self.assertRaises(leasehold.Forbidden) as caught:
-                Client(server.url, token=mine).acquire("other", wait=0)
+                self.client(server.url, token=mine).acquire("other", wait=0)
             self.assertIn("lock:", caught.exception.needs or "")
-            with Client(server.url, token=mine).lock("mine/1") as lease:
-                self.assertEqual(Client(server.url, token=reader).inspect("mine/1")["fence"], lease.fence)
+            with self.client(server.url, token=mine).lock("mine/1") as lease:
+                self.assertEqual(self.client(server.url, token=reader).inspect("mine/1")["fence"], lease.fence)
                 with self.assertRaises(leasehold.Forbidden):
-                    Client(server.url, token=reader).force_release("mine/1", lease.fence, "testing")
+                    self.client(server.url, token=reader).force_release("mine/1", lease.fence, "testing")
 
     @unittest.skipUnless(TLS, "no certificates")
     def test_certificates_are_checked_on_both_sides(self) -> None:
@@ -555,12 +561,12 @@ class WithoutServer(unittest.TestCase):
         with Server(*options) as server:
             self.assertTrue(server.url.startswith("https://"))
             cert = (file("client.crt"), file("client.key"))
-            with Client(server.url, ca=file("ca.crt"), cert=cert).lock("x") as lease:
+            with self.client(server.url, ca=file("ca.crt"), cert=cert).lock("x") as lease:
                 self.assertGreater(lease.fence, 0)
             with self.assertRaisesRegex(leasehold.Unreachable, "certificate verify failed"):
-                Client(server.url, cert=cert, timeout=0.2).inspect("x")
+                self.client(server.url, cert=cert, timeout=0.2).inspect("x")
             with self.assertRaises(leasehold.Unreachable):
-                Client(server.url, ca=file("ca.crt"), timeout=0.2).inspect("x")
+                self.client(server.url, ca=file("ca.crt"), timeout=0.2).inspect("x")
 
 
 def until(events: Iterator[Event], kind: str, name: Optional[str] = None) -> Event:
