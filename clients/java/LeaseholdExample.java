@@ -12,6 +12,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -40,13 +41,13 @@ public final class LeaseholdExample {
         try (Leasehold locks = new Leasehold(URI.create(arguments[0]), arguments.length > 1 ? arguments[1] : null)) {
             code = countTogether(locks) && tellsOfLoss(locks) ? 0 : 1;
         } catch (IOException | Leasehold.Problem error) {
-            System.err.println("leasehold: " + error.getMessage());
+            System.err.println("leasehold: " + error);
             code = 2;
         }
         System.exit(code);
     }
 
-    /** Workers take turns: each step reads, waits longer than the TTL now and then, and writes. */
+    /** Workers take turns: each step reads, waits (once for longer than the TTL), and writes. */
     private static boolean countTogether(Leasehold locks) throws Exception {
         String name = "example/java " + UUID.randomUUID();
         FencedStore store = new FencedStore();
@@ -56,10 +57,10 @@ public final class LeaseholdExample {
             boolean slow = worker == 0;
             all.add(workers.submit(() -> {
                 for (int step = 0; step < STEPS; step++) {
-                    try (Lease lease = locks.acquire(name, Duration.ofMillis(600), Duration.ofSeconds(30))) {
+                    try (Lease lease = locks.acquire(name, Duration.ofMillis(1_500), Duration.ofSeconds(30))) {
                         int seen = store.read();
                         // Longer than the TTL: the lease lives because it is renewed.
-                        Thread.sleep(slow && step == 0 ? 1_500 : 5);
+                        Thread.sleep(slow && step == 0 ? 2_500 : 5);
                         lease.ensureValid(Duration.ofMillis(20));
                         store.write(seen + 1, lease.fence());
                     }
@@ -69,7 +70,11 @@ public final class LeaseholdExample {
         }
         workers.shutdown();
         for (Future<?> worker : all) {
-            worker.get();
+            try {
+                worker.get();
+            } catch (ExecutionException failed) {
+                throw failed.getCause() instanceof Exception cause ? cause : failed;
+            }
         }
         boolean right = store.read() == WORKERS * STEPS && store.refuses(1);
         System.out.println((right ? "counted " : "WRONG: counted ") + store.read() + " of " + WORKERS * STEPS);

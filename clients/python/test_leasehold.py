@@ -32,6 +32,8 @@ NODE_PIDS = [int(pid) for pid in os.environ.get("LEASEHOLD_TEST_NODE_PIDS", "").
 TLS = os.environ.get("LEASEHOLD_TEST_TLS")
 # What must happen soon, even on a busy machine.
 SOON = 20.0
+# A thread that is to wake up at a moment may do so this much later there. It must not believe in its lease meanwhile.
+LATE = 1.0
 
 
 class Server:
@@ -145,6 +147,19 @@ def eventually(what: str, condition: Callable[[], bool]) -> None:
         if time.monotonic() > end:
             raise AssertionError(f"not within {SOON} s: {what}")
         time.sleep(0.005)
+
+
+def believes_until(lease: Lease) -> float:
+    """Asks all the time whether the lease is lost. The last moment after which it was not yet."""
+    last = leasehold._now()
+    end = last + SOON
+    while last < end:
+        asked = leasehold._now()
+        if lease.lost.is_set():
+            return last
+        last = asked
+        time.sleep(0.001)
+    raise AssertionError(f"not lost within {SOON} s")
 
 
 def threads_of(lease: Lease) -> List[threading.Thread]:
@@ -436,8 +451,7 @@ class WithServer(unittest.TestCase):
             with self.assertRaises(leasehold.NoQuorum) as caught:
                 self.client.acquire(fresh(), wait=0)
             self.assertEqual(len(caught.exception.nodes), len(NODE_PIDS))
-            self.assertTrue(lease.lost.wait(SOON))
-            self.assertLessEqual(leasehold._now(), since + 2.5)
+            self.assertLess(believes_until(lease), since + 2)
         finally:
             for pid in stopped:
                 os.kill(pid, signal.SIGCONT)
@@ -464,13 +478,12 @@ class WithoutServer(unittest.TestCase):
             lease.extend()
             server.send(what)
             gone = leasehold._now()
-            self.assertFalse(lease.lost.is_set())
-            self.assertTrue(lease.lost.wait(SOON))
-            noticed = leasehold._now()
+            last_believed = believes_until(lease)
             eventually("the callback is called", lambda: len(told) == 1)
             # The last renewal was sent before the server was gone, and nobody else gets the lock within a TTL of that.
-            self.assertLessEqual(noticed, gone + 1.5)
-            self.assertLessEqual(told[0], gone + 1.5 + 0.05)
+            self.assertGreater(last_believed, gone)
+            self.assertLess(last_believed, gone + 1.5)
+            self.assertLess(told[0], gone + 1.5 + LATE)
             self.assertEqual(lease.remaining(), 0.0)
             with self.assertRaises(leasehold.LeaseLost) as caught:
                 lease.ensure_valid()
@@ -499,7 +512,7 @@ class WithoutServer(unittest.TestCase):
             latest = leasehold._now() + 1
             self.assertTrue(hangs.wait(SOON))
             self.assertTrue(lease.lost.wait(SOON))
-            self.assertLessEqual(leasehold._now(), latest)
+            self.assertLess(leasehold._now(), latest + LATE)
             with self.assertRaises(leasehold.LeaseLost):
                 lease.release()
             on.set()

@@ -38,7 +38,10 @@ impl Server {
         let mut server = Self { child, url: String::new(), place };
         eventually(SOON, "the server says where it is", || {
             let line = fs::read_to_string(&said).expect("a file");
-            let (_, url) = line.strip_suffix('\n').and_then(|line| line.rsplit_once(" at ")).unwrap_or_default();
+            let (_, url) = line
+                .strip_suffix('\n')
+                .and_then(|line| line.rsplit_once(" at "))
+                .unwrap_or_default();
             server.url = url.to_owned();
             let ended = server.child.try_wait().expect("a child");
             assert!(ended.is_none(), "it ended with {ended:?}: {}", server.log());
@@ -171,6 +174,31 @@ fn the_java_example_counts_together_on_sqlite_and_says_if_there_is_no_server() {
     drop(server);
     let (code, said) = java(&url, None);
     assert_eq!(code, Some(2), "{said}");
+}
+
+/// schemathesis makes up requests from the description that the server itself gives out, right ones and
+/// wrong ones, and holds every answer against it: status, headers, type and content.
+#[test]
+fn the_server_does_what_its_description_says() {
+    if skip(Need::PythonPeers) {
+        return;
+    }
+    let place = Place::new();
+    let token = new_token(&place, &["admin", "read", "lock:*"]);
+    let tokens = place.file("tokens");
+    let tokens = tokens.to_str().expect("a path");
+    let listen = ["serve", "--listen", "127.0.0.1:0", "--max-wait", "100ms", "--tokens", tokens];
+    let server = Server::start(place, &listen);
+    let work = Place::new();
+    let mut command = python();
+    command.current_dir(work.path()).args(["-m", "schemathesis.cli", "--config-file"]);
+    command.arg(repository("crates/server/schemathesis.toml")).arg("run");
+    command.arg(format!("{}/openapi.json", server.url)).args(["--url", &server.url, "--no-color"]);
+    command.args(["--header", &format!("Authorization: Bearer {token}")]);
+    let (code, said) = finish(command, AT_LAST);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("Selected: 17/17") && said.contains("Tested: 17"), "{said}");
+    assert!(!server.log().contains("ERROR"), "{}", server.log());
 }
 
 fn new_token(place: &Place, scopes: &[&str]) -> String {
