@@ -522,7 +522,7 @@ class Client:
         last_event_id: Optional[str] = None,
         overview: bool = False,
         patience: float = 60.0,
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         """What happens to all locks and nodes, or to one lock, for as long as the caller asks for more.
 
         After a cut it reconnects and goes on after the last event. The first event of each connection is
