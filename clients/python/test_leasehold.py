@@ -393,11 +393,13 @@ class WithServer(unittest.TestCase):
                 lease.release()
             called.append(lease)
 
-        lease = self.client.acquire(name, ttl=3)
+        lease = self.client.acquire(name, ttl=60)
         lease.on_lost(lambda _: 1 / 0)  # type: ignore[arg-type]
         lease.on_lost(release)
         with self.assertLogs("leasehold", "ERROR"):
             self.client.force_release(name, lease.fence, "testing")
+            with self.assertRaises(leasehold.LeaseLost):
+                lease.extend()
             eventually("both were called", lambda: called == [lease])
 
     def test_events_go_on_where_they_were_cut(self) -> None:
