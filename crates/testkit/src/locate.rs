@@ -16,7 +16,7 @@ pub enum Need {
     Redis,
     /// `valkey-server`.
     Valkey,
-    /// A Python that can import redis, redlock and pottery.
+    /// A Python that can import redis, redlock and pottery, and has mypy and schemathesis.
     PythonPeers,
     /// A folder whose `node_modules` holds redlock, redis-semaphore and ioredis.
     NodePeers,
@@ -32,6 +32,8 @@ pub enum Need {
     Alertmanager,
     /// `haproxy`.
     Haproxy,
+    /// `java`, with the compiler.
+    Java,
 }
 
 impl Need {
@@ -47,6 +49,7 @@ impl Need {
             Need::Promtool => "promtool",
             Need::Alertmanager => "alertmanager",
             Need::Haproxy => "haproxy",
+            Need::Java => "java",
         }
     }
 
@@ -62,6 +65,7 @@ impl Need {
             Need::Promtool => "LEASEHOLD_TEST_PROMTOOL",
             Need::Alertmanager => "LEASEHOLD_TEST_ALERTMANAGER",
             Need::Haproxy => "LEASEHOLD_TEST_HAPROXY",
+            Need::Java => "LEASEHOLD_TEST_JAVA",
         }
     }
 
@@ -77,6 +81,7 @@ impl Need {
             Need::Promtool => "promtool",
             Need::Alertmanager => "prometheus-alertmanager",
             Need::Haproxy => "haproxy",
+            Need::Java => "java",
         })
     }
 
