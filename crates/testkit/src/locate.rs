@@ -34,6 +34,10 @@ pub enum Need {
     Haproxy,
     /// `java`, with the compiler.
     Java,
+    /// `chromium`, or its variant without windows.
+    Browser,
+    /// A folder whose `node_modules` holds playwright-core and axe-core.
+    Playwright,
 }
 
 impl Need {
@@ -50,6 +54,8 @@ impl Need {
             Need::Alertmanager => "alertmanager",
             Need::Haproxy => "haproxy",
             Need::Java => "java",
+            Need::Browser => "chromium",
+            Need::Playwright => "node with playwright-core",
         }
     }
 
@@ -66,6 +72,8 @@ impl Need {
             Need::Alertmanager => "LEASEHOLD_TEST_ALERTMANAGER",
             Need::Haproxy => "LEASEHOLD_TEST_HAPROXY",
             Need::Java => "LEASEHOLD_TEST_JAVA",
+            Need::Browser => "LEASEHOLD_TEST_CHROMIUM",
+            Need::Playwright => "LEASEHOLD_TEST_PLAYWRIGHT",
         }
     }
 
@@ -82,6 +90,8 @@ impl Need {
             Need::Alertmanager => "prometheus-alertmanager",
             Need::Haproxy => "haproxy",
             Need::Java => "java",
+            Need::Browser => "chromium",
+            Need::Playwright => "playwright",
         })
     }
 
@@ -91,7 +101,7 @@ impl Need {
             _ => self.usual_place(),
         };
         let proof = match self {
-            Need::NodePeers => place.join("node_modules"),
+            Need::NodePeers | Need::Playwright => place.join("node_modules"),
             _ => place.clone(),
         };
         proof.exists().then_some(place)
