@@ -42,6 +42,9 @@ impl Context {
         if let Some(label) = &self.settings.holder.value {
             builder = builder.holder(label);
         }
+        if let Some(token) = &self.settings.token.value {
+            builder = builder.token(&token.0);
+        }
         Ok(builder.open().await?)
     }
 }

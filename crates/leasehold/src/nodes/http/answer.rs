@@ -29,9 +29,11 @@ pub(super) struct Asked<'a> {
 /// What a server says of its nodes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Cluster {
-    /// Its kind, and what it lacks, for people.
+    /// Its kind, for people.
     pub(super) backend: String,
     pub(super) max_ttl: Option<Duration>,
+    /// Whether each of its nodes has on disk what it answered.
+    pub(super) durable: bool,
 }
 
 /// One page of locks.
@@ -155,23 +157,44 @@ pub(super) fn listed(response: &Response) -> Result<Page, NodeError> {
     Ok(Page { locks, next: document.text("next_cursor").map(str::to_owned) })
 }
 
-/// Who looks after the nodes may be none of our token's business: then nothing is known of them.
+/// A server without a quorum is of no use now, and says why. What its nodes are may be none of our
+/// token's business: then nothing is known of them.
 pub(super) fn cluster(response: &Response) -> Result<Cluster, NodeError> {
     let is_forbidden = |document: Document| document.text("type") == Some(FORBIDDEN);
     if response.status == StatusCode::FORBIDDEN && response.document().is_ok_and(is_forbidden) {
-        return Ok(Cluster { backend: "nodes unknown to this token".into(), max_ttl: None });
+        let backend = "nodes that this token may not see".to_owned();
+        return Ok(Cluster { backend, max_ttl: None, durable: false });
     }
     let document = response.found(200)?;
     let kind = document.text("backend").ok_or_else(|| garbled("a cluster of no kind"))?;
-    let backend = match document.0.get("ready").and_then(Value::as_bool) {
-        Some(false) => {
-            let number = |name| document.0.get(name).and_then(Value::as_u64).unwrap_or(0);
-            let (available, configured) = (number("available"), number("configured"));
-            format!("{kind}, no quorum: {available} of {configured} nodes available")
-        }
-        _ => kind.to_owned(),
-    };
-    Ok(Cluster { backend: plain(&backend), max_ttl: document.millis("max_ttl_ms") })
+    let nodes = document.0.get("nodes").and_then(Value::as_array);
+    let nodes = nodes.map_or(&[][..], Vec::as_slice);
+    if document.0.get("ready").and_then(Value::as_bool) == Some(false) {
+        return Err(no_quorum(&document, nodes));
+    }
+    let is_durable = |node: &Value| node.get("durable").and_then(Value::as_bool) == Some(true);
+    Ok(Cluster {
+        backend: plain(kind),
+        max_ttl: document.millis("max_ttl_ms"),
+        durable: !nodes.is_empty() && nodes.iter().all(is_durable),
+    })
+}
+
+fn no_quorum(cluster: &Document, nodes: &[Value]) -> NodeError {
+    let number = |name| cluster.0.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let text = |node: &Value, name| node.get(name).and_then(Value::as_str).map(str::to_owned);
+    let said = nodes.iter().map(|node| {
+        let words = ["node", "state", "why"].map(|name| text(node, name));
+        words.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    });
+    let reason = format!(
+        "no quorum: {} of {} nodes available, {} needed: {}",
+        number("available"),
+        number("configured"),
+        number("quorum"),
+        said.collect::<Vec<_>>().join(", ")
+    );
+    NodeError::Rejected { reason: plain(&reason) }
 }
 
 /// Name and version of a server: `leasehold 0.1.0`.

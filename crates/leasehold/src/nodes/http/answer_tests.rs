@@ -234,18 +234,22 @@ fn a_page_of_locks_has_those_that_are_held_and_the_way_to_the_next() {
 }
 
 #[test]
-fn a_cluster_tells_its_longest_ttl_and_what_it_lacks() {
+fn a_cluster_tells_its_longest_ttl_and_one_without_a_quorum_why() {
     let document = |ready: bool| {
         json!({
             "backend": "redis", "quorum": 3, "configured": 5, "available": 2, "ready": ready,
-            "max_ttl_ms": 30_000, "nodes": [],
+            "max_ttl_ms": 30_000, "nodes": [{"node": "a", "state": "down", "why": "connection refused", "durable": true}],
         })
     };
     let ready = cluster(&response(200, &document(true))).unwrap();
     let max_ttl = Some(Duration::from_secs(30));
-    assert_eq!(ready, Cluster { backend: "redis".into(), max_ttl });
-    let not = cluster(&response(200, &document(false))).unwrap();
-    assert_eq!(not.backend, "redis, no quorum: 2 of 5 nodes available");
+    assert_eq!(ready, Cluster { backend: "redis".into(), max_ttl, durable: true });
+    let reason = "no quorum: 2 of 5 nodes available, 3 needed: a down connection refused";
+    let no_quorum = NodeError::Rejected { reason: reason.into() };
+    assert_eq!(cluster(&response(200, &document(false))), Err(no_quorum));
+    let mut volatile = document(true);
+    volatile["nodes"][0]["durable"] = json!(null);
+    assert!(!cluster(&response(200, &volatile)).unwrap().durable);
     let record = record(&ready, Duration::from_secs(1));
     assert_eq!((record.max_ttl, record.state), (Duration::from_secs(30), RecordState::Admitted));
     assert_eq!(Record::parse(&record.to_string()), Ok(record));

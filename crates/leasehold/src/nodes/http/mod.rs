@@ -287,7 +287,7 @@ impl Desk {
             run_id: RUN_ID.to_owned(),
             role: Role::Primary,
             evicts: None,
-            durable: true,
+            durable: cluster.durable,
             expires_by_wall: false,
         };
         let record = Some(answer::record(&cluster, self.max_ttl_default).to_string());
