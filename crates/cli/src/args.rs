@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     acquire, bench, completions, config, doctor, extend, force_release, hold, init, list, man,
-    names, nodes, plan, release, run, status, watch,
+    names, nodes, plan, release, run, serve, status, token, watch,
 };
 use crate::output::ColorChoice;
 
@@ -105,6 +105,8 @@ pub(crate) enum Command {
     Doctor(doctor::Args),
     Plan(plan::Args),
     Bench(bench::Args),
+    Serve(Box<serve::Args>),
+    Token(token::Args),
     Config(config::Args),
     Completions(completions::Args),
     Man(man::Args),

@@ -1,9 +1,10 @@
 //! What every command needs: where the locks are, and how to speak.
 
-use leasehold::{Background, Locks};
+use leasehold::{Background, Builder, Locks};
 
 use crate::args::Global;
 use crate::exit::Failure;
+use crate::logging::LogFormat;
 use crate::output::Output;
 use crate::settings::{Settings, Source};
 use crate::{logging, settings};
@@ -20,10 +21,10 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(global: &Global) -> Result<Self, Failure> {
+    pub(crate) fn new(global: &Global, server: Option<LogFormat>) -> Result<Self, Failure> {
         let settings = Settings::resolve(global, |name| std::env::var_os(name))?;
         let output = Output::new(global.json, global.quiet, settings.color.value);
-        logging::start(global.verbose, settings.log.value.as_deref(), &output)?;
+        logging::start(global.verbose, settings.log.value.as_deref(), &output, server)?;
         let backend = settings.backend.value.clone();
         if settings.backend.source == Source::Flag && settings::has_password(&backend) {
             output.note(
@@ -37,6 +38,11 @@ impl Context {
     /// Opens the backend. Its background work is done where the command runs: nothing here blocks,
     /// and a thread of its own costs a millisecond that a short `run` would feel.
     pub(crate) async fn open(&self) -> Result<Locks, Failure> {
+        Ok(self.builder().open().await?)
+    }
+
+    /// What the settings say about the backend.
+    pub(crate) fn builder(&self) -> Builder {
         let mut builder =
             Locks::builder().url(&self.backend).background(Background::CurrentRuntime);
         if let Some(label) = &self.settings.holder.value {
@@ -45,6 +51,6 @@ impl Context {
         if let Some(token) = &self.settings.token.value {
             builder = builder.token(&token.0);
         }
-        Ok(builder.open().await?)
+        builder
     }
 }

@@ -7,6 +7,7 @@ use leasehold::{
     AcquireError, ExtendError, ForceReleaseError, InitError, InspectError, Loss, NodeError,
     NodeReports, OpenError,
 };
+use leasehold_server::ServerError;
 use thiserror::Error;
 
 /// How the program ends.
@@ -79,6 +80,8 @@ pub(crate) enum Failure {
     #[error("{0}")]
     Init(#[from] InitError),
     #[error("{0}")]
+    Server(#[from] ServerError),
+    #[error("{0}")]
     Usage(String),
     #[error("{0}")]
     Config(String),
@@ -144,6 +147,8 @@ impl From<&Failure> for Exit {
                 _ => Self::Unavailable,
             },
             Failure::Init(_) => Self::Refused,
+            Failure::Server(ServerError::Tokens { .. } | ServerError::Tls(_)) => Self::Config,
+            Failure::Server(_) => Self::Unavailable,
             Failure::Usage(_) => Self::Usage,
             Failure::Config(_) => Self::Config,
             Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {

@@ -44,8 +44,17 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<Exit, Failure> {
-    let context = Context::new(&args.global)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let logs = match &args.command {
+        Command::Serve(args) => Some(args.log_format),
+        _ => None,
+    };
+    let context = Context::new(&args.global, logs)?;
+    // Threads are for many requests at once; to start them would cost `run` more than its lock.
+    let mut builder = match logs {
+        Some(_) => tokio::runtime::Builder::new_multi_thread(),
+        None => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = builder
         .enable_all()
         .build()
         .map_err(|error| Failure::System { what: "cannot start".into(), error })?;
@@ -68,6 +77,8 @@ async fn dispatch(command: &Command, context: &Context) -> Result<Exit, Failure>
         Command::Doctor(args) => commands::doctor::exec(args, context).await,
         Command::Plan(args) => commands::plan::exec(args, context),
         Command::Bench(args) => commands::bench::exec(args, context).await,
+        Command::Serve(args) => commands::serve::exec(args, context).await,
+        Command::Token(args) => commands::token::exec(args, context),
         Command::Config(args) => commands::config::exec(args, context),
         Command::Completions(args) => commands::completions::exec(args, context),
         Command::Man(args) => commands::man::exec(args, context),

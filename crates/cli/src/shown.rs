@@ -1,24 +1,12 @@
 //! A lock as people and programs see it: one view, used by `status`, `list` and `watch`.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
-use leasehold::{LockStatus, NodeError, Owner, Sighting};
+use leasehold::{LockState, LockStatus, NodeError, Owner, Sighting};
 use serde_json::{Value, json};
 
 use crate::duration::{millis, short};
 use crate::output::{Output, Tone, heading};
-
-/// How far a fence may be ahead of our clock and still tell the time: clocks are apart by less.
-const CLOCK_SLACK: Duration = Duration::from_secs(1);
-
-/// Whether a lock is held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
-    Free,
-    Held,
-    /// Some nodes have an owner, no owner has a quorum: an attempt under way, or what is left of one.
-    Split,
-}
 
 /// What the nodes say of a lock, summed up.
 #[derive(Debug)]
@@ -32,12 +20,8 @@ impl<'a> Shown<'a> {
         Self { status, now }
     }
 
-    pub(crate) fn state(&self) -> State {
-        match (self.status.holder(), self.status.owner()) {
-            (Some(_), _) => State::Held,
-            (None, Some(_)) => State::Split,
-            (None, None) => State::Free,
-        }
+    pub(crate) fn state(&self) -> LockState {
+        self.status.state()
     }
 
     /// Who has it on most nodes.
@@ -51,12 +35,8 @@ impl<'a> Shown<'a> {
         owners.or_else(|| self.status.fence()).map(leasehold::Fence::get)
     }
 
-    /// When it was acquired: fences follow the nodes' clocks, in microseconds, unless a clock was
-    /// wrong before.
     pub(crate) fn since(&self) -> Option<SystemTime> {
-        self.status.holder().filter(|owner| matches!(owner, Owner::Holder(_)))?;
-        let since = UNIX_EPOCH + Duration::from_micros(self.fence()?);
-        (since <= self.now + CLOCK_SLACK).then_some(since)
+        self.status.since(self.now)
     }
 
     fn held_for(&self) -> Option<Duration> {
@@ -65,18 +45,6 @@ impl<'a> Shown<'a> {
 
     fn votes(&self) -> usize {
         self.status.owner().map_or(0, |(_, votes)| votes)
-    }
-
-    fn answered(&self) -> usize {
-        self.sightings().count()
-    }
-
-    fn quorum(&self) -> usize {
-        self.status.nodes.len() / 2 + 1
-    }
-
-    fn sightings(&self) -> impl Iterator<Item = &'a Sighting> {
-        self.status.nodes.iter().filter_map(|(_, sighting)| sighting.as_ref().ok())
     }
 
     /// `leasehold/lock/v1`.
@@ -93,7 +61,7 @@ impl<'a> Shown<'a> {
         json!({
             "schema": "leasehold/lock/v1",
             "name": self.status.name.as_str(),
-            "state": self.state().word(),
+            "state": self.state().as_str(),
             "holder": self.owner(),
             "since": self.since().map(time),
             "held_ms": self.held_for().map(millis),
@@ -101,8 +69,8 @@ impl<'a> Shown<'a> {
             "fence": self.fence(),
             "highest_fence": self.status.fence().map(leasehold::Fence::get),
             "votes": self.votes(),
-            "answered": self.answered(),
-            "quorum": self.quorum(),
+            "answered": self.status.answered(),
+            "quorum": self.status.quorum(),
             "waiters": Value::Null,
             "nodes": self.status.nodes.iter().map(node).collect::<Vec<_>>(),
         })
@@ -113,7 +81,7 @@ impl<'a> Shown<'a> {
         let mut lines = vec![format!(
             "{}  {}",
             output.paint(Tone::Plain, self.status.name.as_str()),
-            output.paint(self.state().tone(), self.state().word())
+            output.paint(tone(self.state()), self.state().as_str())
         )];
         let mut line = |name: &str, text: String| {
             lines.push(format!("  {}  {}", output.paint(Tone::Dim, &format!("{name:<7}")), text));
@@ -132,7 +100,11 @@ impl<'a> Shown<'a> {
         let (votes, nodes) = (self.votes(), self.status.nodes.len());
         line(
             "votes",
-            format!("{votes} of {nodes}, {} needed; {} answered", self.quorum(), self.answered()),
+            format!(
+                "{votes} of {nodes}, {} needed; {} answered",
+                self.status.quorum(),
+                self.status.answered()
+            ),
         );
         line("waiters", "not known: these backends keep no queue".into());
         let table = output.table(&self.node_rows());
@@ -150,7 +122,7 @@ impl<'a> Shown<'a> {
     pub(crate) fn left_text(&self) -> String {
         match (self.status.expires_in(), self.state()) {
             (Some(left), _) => short(left),
-            (None, State::Held) => "no end: it has no TTL".into(),
+            (None, LockState::Held) => "no end: it has no TTL".into(),
             (None, _) => "-".into(),
         }
     }
@@ -173,21 +145,12 @@ impl<'a> Shown<'a> {
     }
 }
 
-impl State {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Free => "free",
-            Self::Held => "held",
-            Self::Split => "split",
-        }
-    }
-
-    pub(crate) fn tone(self) -> Tone {
-        match self {
-            Self::Free => Tone::Dim,
-            Self::Held => Tone::Good,
-            Self::Split => Tone::Warning,
-        }
+/// The colour of a state.
+pub(crate) fn tone(state: LockState) -> Tone {
+    match state {
+        LockState::Free => Tone::Dim,
+        LockState::Held => Tone::Good,
+        LockState::Split => Tone::Warning,
     }
 }
 

@@ -76,6 +76,6 @@ pub use leasehold_core::{
 pub use lock::{DEFAULT_TTL, DEFAULT_WAIT, LockRequest};
 pub use locks::Locks;
 pub use options::{Builder, default_holder, without_password};
-pub use status::{LockStatus, NodeHealth, NodeState};
+pub use status::{LockState, LockStatus, NodeHealth, NodeState};
 pub use token::LeaseToken;
 pub use tokio_util::sync::CancellationToken;

@@ -36,6 +36,7 @@ pub struct LockRequest {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) name: Result<LockName, OptionsError>,
     label: Arc<str>,
+    nonce: Option<u128>,
     ttl: Duration,
     wait: Option<Duration>,
     retry: RetryPolicy,
@@ -60,6 +61,7 @@ impl LockRequest {
             cluster,
             name: LockName::new(name).map_err(OptionsError::from),
             label,
+            nonce: None,
             ttl: DEFAULT_TTL,
             wait: Some(DEFAULT_WAIT),
             retry: RetryPolicy::DEFAULT,
@@ -107,6 +109,14 @@ impl LockRequest {
         self
     }
 
+    /// The random part of the holder value, for one who must know it before the answer, to give back
+    /// what it may never hear of. Must never have been used: 128 fresh random bits. Only for
+    /// [`Self::try_acquire`] and [`Self::try_acquire_or_tell`]; whoever waits draws afresh each time.
+    pub fn nonce(mut self, fresh: u128) -> Self {
+        self.nonce = Some(fresh);
+        self
+    }
+
     /// The lease is lost after this time even if it could be kept: for work that may hang while its
     /// keeper lives on.
     pub fn max_hold(mut self, limit: Duration) -> Self {
@@ -133,12 +143,29 @@ impl LockRequest {
     /// Dropping the future at any point leaves nothing behind.
     pub async fn try_acquire(self) -> Result<Option<Guard>, AcquireError> {
         let attempt = self.attempt()?;
-        lets_others_run().await;
-        let span = info_span!("lock.acquire", lock = %attempt.lock);
-        match attempt.run(&self.cluster).instrument(span).await {
+        match self.try_once(&attempt).await {
             Ok(lease) => Ok(Some(self.guard(lease, None))),
             Err(Refused { refusal: Refusal::Held { .. }, .. }) => Ok(None),
             Err(refused) => Err(self.error(&attempt, refused)),
+        }
+    }
+
+    /// Asks once, as [`Self::try_acquire`] does, but tells who holds the lock: by
+    /// [`AcquireError::Held`].
+    pub async fn try_acquire_or_tell(self) -> Result<Guard, AcquireError> {
+        let attempt = self.attempt()?;
+        match self.try_once(&attempt).await {
+            Ok(lease) => Ok(self.guard(lease, None)),
+            Err(refused) => Err(self.error(&attempt, refused)),
+        }
+    }
+
+    async fn try_once(&self, attempt: &Attempt) -> Result<Lease, Refused> {
+        lets_others_run().await;
+        let span = info_span!("lock.acquire", lock = %attempt.lock);
+        match self.nonce {
+            Some(nonce) => attempt.run_with(&self.cluster, nonce).instrument(span).await,
+            None => attempt.run(&self.cluster).instrument(span).await,
         }
     }
 

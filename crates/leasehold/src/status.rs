@@ -1,7 +1,7 @@
 //! Looking at locks and nodes without touching them.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::{Fence, LockName, Moment, NodeError, Owner, Sighting, Standing};
 
@@ -19,7 +19,59 @@ pub struct LockStatus {
     pub nodes: Vec<(NodeId, Result<Sighting, NodeError>)>,
 }
 
+/// Whether a lock is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockState {
+    /// Nobody owns it on any node that answered.
+    Free,
+    /// A quorum has the same owner.
+    Held,
+    /// Some nodes have an owner, no owner has a quorum: an attempt under way, or what is left of one.
+    Split,
+}
+
+impl LockState {
+    /// `free`, `held` or `split`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Held => "held",
+            Self::Split => "split",
+        }
+    }
+}
+
+/// How far a fence may be ahead of our clock and still tell the time: clocks are apart by less.
+const CLOCK_SLACK: Duration = Duration::from_secs(1);
+
 impl LockStatus {
+    /// Whether it is held.
+    pub fn state(&self) -> LockState {
+        match (self.holder(), self.owner()) {
+            (Some(_), _) => LockState::Held,
+            (None, Some(_)) => LockState::Split,
+            (None, None) => LockState::Free,
+        }
+    }
+
+    /// When its holder acquired it, if the fence tells: fences follow the nodes' clocks, in
+    /// microseconds, unless a clock was wrong before.
+    pub fn since(&self, now: SystemTime) -> Option<SystemTime> {
+        let holder = self.holder().filter(|owner| matches!(owner, Owner::Holder(_)))?;
+        let since = UNIX_EPOCH + Duration::from_micros(self.fence_of(holder)?.get());
+        (since <= now + CLOCK_SLACK).then_some(since)
+    }
+
+    /// How many nodes answered.
+    pub fn answered(&self) -> usize {
+        self.sightings().count()
+    }
+
+    /// How many nodes must agree.
+    pub fn quorum(&self) -> usize {
+        self.nodes.len() / 2 + 1
+    }
+
     /// Whoever owns the lock on most nodes, and on how many.
     pub fn owner(&self) -> Option<(&Owner, usize)> {
         let owners = || self.sightings().filter_map(|sighting| sighting.owner.as_ref());

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::{Tone, heading};
-use crate::shown::Shown;
+use crate::shown::{Shown, tone};
 
 /// List the locks that are held
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
         let shown = Shown::new(status, now);
         rows.push(vec![
             (Tone::Plain, status.name.to_string()),
-            (shown.state().tone(), shown.state().word().into()),
+            (tone(shown.state()), shown.state().as_str().into()),
             (Tone::Plain, shown.owner().unwrap_or_else(|| "-".into())),
             (Tone::Plain, shown.left_text()),
             (Tone::Plain, shown.fence().map_or("-".into(), |fence| fence.to_string())),

@@ -16,5 +16,7 @@ pub(crate) mod nodes;
 pub(crate) mod plan;
 pub(crate) mod release;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod status;
+pub(crate) mod token;
 pub(crate) mod watch;

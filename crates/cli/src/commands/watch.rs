@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use leasehold::{InspectError, Locks};
+use leasehold::{InspectError, LockState, Locks};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, Tone};
-use crate::shown::{Shown, State, time};
+use crate::shown::{Shown, time};
 
 /// Print each change of a lock until interrupted
 #[derive(Debug, clap::Args)]
@@ -70,7 +70,7 @@ async fn watch(locks: &Locks, args: &Args, output: Output) -> Result<(), Failure
 /// What makes one look differ from another.
 #[derive(Debug, PartialEq, Eq)]
 enum What {
-    Lock { state: State, owner: Option<String>, fence: Option<u64> },
+    Lock { state: LockState, owner: Option<String>, fence: Option<u64> },
     Unknown,
 }
 
@@ -94,7 +94,7 @@ async fn look(locks: &Locks, name: &str, output: Output) -> Result<Look, Failure
                 (None, Some(fence)) => format!("last fence {fence}"),
                 (None, None) => String::new(),
             };
-            let text = format!("{:<7}  {text}", state.word());
+            let text = format!("{:<7}  {text}", state.as_str());
             (What::Lock { state, owner, fence }, text, shown.json())
         }
         // Nobody can tell, which is news, too; the nodes may come back.
@@ -115,7 +115,7 @@ async fn look(locks: &Locks, name: &str, output: Output) -> Result<Look, Failure
 /// `leasehold/change/v1`.
 fn change(now: SystemTime, name: &str, what: &What, value: Value) -> String {
     let (state, status, error) = match what {
-        What::Lock { state, .. } => (state.word(), value, Value::Null),
+        What::Lock { state, .. } => (state.as_str(), value, Value::Null),
         What::Unknown => ("unknown", Value::Null, value["error"].clone()),
     };
     let value = json!({

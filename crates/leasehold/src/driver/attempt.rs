@@ -33,7 +33,21 @@ impl Attempt {
         self.run_as(cluster, None).await
     }
 
-    /// The same, as a holder that the nodes may still know as the owner: of a lease whose user is
+    /// Asks all nodes once, with a random part that the caller drew.
+    pub(crate) async fn run_with(
+        &self,
+        cluster: &Arc<Cluster>,
+        nonce: u128,
+    ) -> Result<Lease, Refused> {
+        self.once(cluster, Some(Heritage { holder: self.holder(nonce), highest: Fence::ZERO }))
+            .await
+    }
+
+    fn holder(&self, nonce: u128) -> Holder {
+        Holder::new(&self.label, nonce).expect("the label was checked with the options")
+    }
+
+    /// The same as `run`, as a holder that the nodes may still know as the owner: of a lease whose user is
     /// done with it, and for which no release was sent.
     pub(crate) async fn run_as(
         &self,
@@ -65,8 +79,7 @@ impl Attempt {
     ) -> Result<Lease, Refused> {
         let is_heir = heritage.is_some();
         let Heritage { holder, highest } = heritage.unwrap_or_else(|| Heritage {
-            holder: Holder::new(&self.label, crate::chance::nonce())
-                .expect("the label was checked with the options"),
+            holder: self.holder(crate::chance::nonce()),
             highest: Fence::ZERO,
         });
         let spec = AcquireSpec {

@@ -1,0 +1,147 @@
+//! `leasehold token new|list|revoke`: the file of tokens that a lock server checks.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use leasehold_server::{Scope, ServerError, Token, Tokens};
+use serde_json::json;
+
+use crate::context::Context;
+use crate::duration;
+use crate::exit::{Exit, Failure};
+use crate::output::{Tone, heading};
+use crate::shown::time;
+
+/// Make, list and revoke the tokens of a lock server
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The file holds names, scopes and hashes, never a token. A running server reads it \
+                  again on SIGHUP.\n\n\
+                  Example:\n  leasehold token new --file tokens.toml --name billing --scope 'lock:billing/*' --scope read\n\n\
+                  Exit codes: 0; 74 cannot write; 78 the file cannot be read; 64 usage."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Add a token to the file and print it: it is shown only once
+    New {
+        /// The file; made if it is not there
+        #[arg(long, value_name = "FILE")]
+        file: PathBuf,
+        /// Who will use it, for logs
+        #[arg(long, value_name = "NAME")]
+        name: String,
+        /// read, admin, or lock:<glob> like lock:billing/*; repeat it for more
+        #[arg(long, value_name = "SCOPE", required = true)]
+        scope: Vec<Scope>,
+        /// For how long it is good; for ever if nothing is said
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        expires: Option<Duration>,
+    },
+    /// Show names, scopes and ends
+    List {
+        /// The file
+        #[arg(long, value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Remove a token
+    Revoke {
+        /// The file
+        #[arg(long, value_name = "FILE")]
+        file: PathBuf,
+        /// Whose
+        name: String,
+    },
+}
+
+pub(crate) fn exec(args: &Args, context: &Context) -> Result<Exit, Failure> {
+    let output = context.output;
+    match &args.what {
+        What::New { file, name, scope, expires } => {
+            let mut tokens = if file.exists() { read(file)? } else { Tokens::default() };
+            let token = tokens.create(name, scope.clone(), *expires).map_err(Failure::Usage)?;
+            write(file, &tokens)?;
+            if output.json {
+                let scopes: Vec<_> = scope.iter().map(Scope::to_string).collect();
+                output.object(&json!({
+                    "schema": "leasehold/token/v1", "name": name, "scopes": scopes, "token": token,
+                }))?;
+            } else {
+                output.text(&token)?;
+            }
+            output.note("this is the only time it is shown; the file has its hash");
+        }
+        What::List { file } => list(&read(file)?, context)?,
+        What::Revoke { file, name } => {
+            let mut tokens = read(file)?;
+            if !tokens.revoke(name) {
+                let text = format!("there is no token `{name}` in {}", file.display());
+                return Err(Failure::Usage(text));
+            }
+            write(file, &tokens)?;
+            output.note(&format!("token `{name}` is gone; send the server SIGHUP"));
+        }
+    }
+    Ok(Exit::Success)
+}
+
+fn list(tokens: &Tokens, context: &Context) -> Result<(), Failure> {
+    let output = context.output;
+    let scopes = |token: &Token| token.scopes.iter().map(Scope::to_string).collect::<Vec<_>>();
+    if output.json {
+        for token in tokens.iter() {
+            output.object(&json!({
+                "schema": "leasehold/token/v1",
+                "name": &*token.name,
+                "scopes": scopes(token),
+                "expires": token.expires.map(time),
+            }))?;
+        }
+        return Ok(());
+    }
+    let mut rows = vec![heading(["name", "scopes", "expires"])];
+    for token in tokens.iter() {
+        let expires = token.expires.map_or_else(|| "never".to_owned(), time);
+        rows.push(vec![
+            (Tone::Plain, token.name.to_string()),
+            (Tone::Plain, scopes(token).join(" ")),
+            (Tone::Dim, expires),
+        ]);
+    }
+    output.text(&output.table(&rows))
+}
+
+fn read(path: &Path) -> Result<Tokens, Failure> {
+    let wrong = |reason| ServerError::Tokens { path: path.display().to_string(), reason };
+    let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    Ok(Tokens::parse(&text).map_err(wrong)?)
+}
+
+/// Written beside it and moved into its place: a server that reads it meanwhile sees one or the other.
+fn write(path: &Path, tokens: &Tokens) -> Result<(), Failure> {
+    let failed = |error| Failure::Write { path: path.to_owned(), error };
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let beside = path.with_file_name(name);
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&beside)
+        .and_then(|mut file: File| {
+            file.write_all(tokens.to_text().as_bytes())?;
+            file.sync_all()
+        })
+        .and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written.map_err(failed)
+}

@@ -1,0 +1,193 @@
+//! What all requests share. Nothing here decides about a lock: the nodes do, so any instance can answer
+//! any request, and one that dies takes nothing along.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use leasehold::{LeaseToken, LockName, LockStatus, Locks, ReleaseOutcome};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::connections::Connections;
+use crate::delivery::Delivery;
+use crate::events::Events;
+use crate::idempotency::Idempotency;
+use crate::known::{Granted, Known, Owned};
+use crate::metrics::Metrics;
+use crate::settings::Settings;
+use crate::stats::Stats;
+use crate::tokens::Tokens;
+use crate::view;
+use crate::waiting::Waiting;
+
+/// What all requests share.
+pub(crate) struct App {
+    pub(crate) locks: Locks,
+    pub(crate) settings: Settings,
+    pub(crate) metrics: Metrics,
+    pub(crate) events: Arc<Events>,
+    pub(crate) stats: Stats,
+    pub(crate) known: Known,
+    pub(crate) waiting: Arc<Waiting>,
+    pub(crate) keys: Arc<Idempotency>,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) started: Instant,
+    /// Set when the server is to end.
+    pub(crate) draining: CancellationToken,
+    /// The last look at all locks.
+    pub(crate) listing: Mutex<Arc<Listing>>,
+    /// The overview as text, while somebody listens.
+    pub(crate) overview: watch::Sender<Arc<str>>,
+    access: RwLock<Arc<Access>>,
+    /// Requests under way, by whom.
+    pub(crate) under_way: Arc<Mutex<HashMap<Arc<str>, usize>>>,
+}
+
+/// All locks that were held at a moment.
+pub(crate) struct Listing {
+    pub(crate) at: Instant,
+    pub(crate) wall: SystemTime,
+    pub(crate) locks: Vec<LockStatus>,
+}
+
+/// Who may call; replaced as a whole.
+pub(crate) struct Access {
+    pub(crate) tokens: Option<Tokens>,
+    /// Cancelled when it is replaced: streams end, so that whoever was let in has to ask again.
+    pub(crate) replaced: CancellationToken,
+}
+
+/// Where a request came from.
+#[derive(Clone)]
+pub(crate) struct Asked {
+    pub(crate) at: Instant,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) delivery: Arc<Delivery>,
+}
+
+impl App {
+    pub(crate) fn new(locks: Locks, settings: Settings, tokens: Option<Tokens>) -> Self {
+        let mut instance = [0; 4];
+        // Only to tell instances apart.
+        let _ = getrandom::fill(&mut instance);
+        let metrics = Metrics::new(
+            &settings.backend,
+            locks.nodes().len(),
+            locks.quorum(),
+            &settings.metrics_locks,
+        );
+        let listing = Listing { at: Instant::now(), wall: SystemTime::now(), locks: Vec::new() };
+        Self {
+            locks,
+            settings,
+            metrics,
+            events: Arc::new(Events::new(view::hex(&instance))),
+            stats: Stats::new(),
+            known: Known::default(),
+            waiting: Arc::default(),
+            keys: Arc::default(),
+            connections: Arc::default(),
+            started: Instant::now(),
+            draining: CancellationToken::new(),
+            listing: Mutex::new(Arc::new(listing)),
+            overview: watch::Sender::new(Arc::from("")),
+            access: RwLock::new(Arc::new(Access { tokens, replaced: CancellationToken::new() })),
+            under_way: Arc::default(),
+        }
+    }
+
+    pub(crate) fn access(&self) -> Arc<Access> {
+        self.access.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Other tokens from now on.
+    pub(crate) fn replace_access(&self, tokens: Option<Tokens>) {
+        let access = Arc::new(Access { tokens, replaced: CancellationToken::new() });
+        let mut current = self.access.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *current, access).replaced.cancel();
+    }
+
+    pub(crate) fn listing(&self) -> Arc<Listing> {
+        self.listing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// For the record: what somebody did, or was kept from doing.
+    pub(crate) fn audit(&self, what: &'static str, by: &str, lock: Option<&LockName>, why: &str) {
+        let name = lock.map(LockName::as_str);
+        warn!(target: "leasehold::audit", what, by, lock = name, why, "audit");
+        let members = json!({"what": what, "by": by, "reason": why});
+        self.events.tell("audit", lock.cloned(), members);
+    }
+
+    /// A lease was granted here.
+    pub(crate) fn granted(
+        &self,
+        token: &LeaseToken,
+        waited: Duration,
+        left: Duration,
+        reason: Option<String>,
+    ) {
+        let members = json!({
+            "holder": token.holder.label(),
+            "fence": token.fence.get(),
+            "waited_ms": view::millis(waited),
+            "reason": reason,
+        });
+        let now = Instant::now();
+        let granted = Some(Granted { ttl: token.ttl, reason });
+        let (holder, fence, expires) = (token.holder.clone(), token.fence.get(), Some(now + left));
+        self.known.began(&token.name, Owned { holder, fence, at: now, expires, granted });
+        self.events.tell("acquired", Some(token.name.clone()), members);
+    }
+
+    /// Gives a lease back and tells of it.
+    pub(crate) async fn release(&self, token: &LeaseToken) -> ReleaseOutcome {
+        let outcome = self.locks.release(token).await;
+        let (word, kind) = match &outcome {
+            ReleaseOutcome::Released => ("released", "released"),
+            ReleaseOutcome::AlreadyExpired => ("expired", "expired"),
+            ReleaseOutcome::TakenOver { .. } => ("taken_over", "lost"),
+            _ => ("unknown", ""),
+        };
+        let held_for = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH + Duration::from_micros(token.fence.get()))
+            .ok()
+            .filter(|_| word == "released");
+        self.metrics.released(word, held_for);
+        if kind.is_empty() {
+            return outcome;
+        }
+        let was_known = self.known.ended(&token.name, &token.holder, word == "released");
+        if word == "released" {
+            self.stats.released();
+        }
+        if word == "released" || was_known.is_some() {
+            let members = json!({"holder": token.holder.label(), "fence": token.fence.get()});
+            self.events.tell(kind, Some(token.name.clone()), members);
+        }
+        outcome
+    }
+
+    /// Gives back what nobody heard of. Not waited for: whoever asked is gone.
+    pub(crate) fn give_back(self: &Arc<Self>, token: LeaseToken) {
+        let app = self.clone();
+        tokio::spawn(async move {
+            let outcome = app.release(&token).await;
+            info!(lock = %token.name, fence = %token.fence, ?outcome, "granted, but nobody to tell");
+        });
+    }
+
+    /// A lease is no more, though its holder did not give it back.
+    pub(crate) fn lost(&self, token: &LeaseToken, reason: &'static str, why: &str) {
+        self.metrics.lost(reason);
+        self.stats.lost();
+        self.known.ended(&token.name, &token.holder, false);
+        let members =
+            json!({"holder": token.holder.label(), "fence": token.fence.get(), "why": why});
+        self.events.tell("lost", Some(token.name.clone()), members);
+    }
+}

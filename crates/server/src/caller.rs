@@ -1,0 +1,229 @@
+//! Who asks, and what they may.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use axum::extract::FromRequestParts;
+use axum::http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
+use axum::http::request::Parts;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use leasehold::LockName;
+use serde_json::json;
+
+use crate::app::{App, Asked};
+use crate::problem::{Kind, Problem};
+use crate::tokens::Token;
+
+/// Whoever sent a request, known and within its limits.
+pub(crate) struct Caller {
+    pub(crate) name: Arc<str>,
+    /// None where no tokens are asked for.
+    token: Option<Arc<Token>>,
+    _under_way: UnderWay,
+}
+
+impl Caller {
+    /// Refuses, for the record.
+    fn refuse(&self, app: &App, needs: String, lock: Option<&LockName>) -> Problem {
+        let detail = format!("`{}` lacks the scope {needs}", self.name);
+        app.audit("refused", &self.name, lock, &detail);
+        Problem::new(Kind::Forbidden, detail).with("needs", json!(needs))
+    }
+
+    /// May it take and keep this lock?
+    pub(crate) fn may_lock(&self, app: &App, lock: &LockName) -> Result<(), Problem> {
+        match &self.token {
+            Some(token) if !token.may_lock(lock.as_str()) => {
+                Err(self.refuse(app, format!("lock:{lock}"), Some(lock)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// May it look at everything?
+    pub(crate) fn may_read(&self, app: &App) -> Result<(), Problem> {
+        match &self.token {
+            Some(token) if !token.may_read() => Err(self.refuse(app, "read".into(), None)),
+            _ => Ok(()),
+        }
+    }
+
+    /// May it look at this lock?
+    pub(crate) fn may_see(&self, app: &App, lock: &LockName) -> Result<(), Problem> {
+        match &self.token {
+            Some(token) if !token.may_read() && !token.may_lock(lock.as_str()) => {
+                Err(self.refuse(app, "read".into(), Some(lock)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// May it take locks away?
+    pub(crate) fn must_be_admin(&self, app: &App, lock: &LockName) -> Result<(), Problem> {
+        if self.is_admin() { Ok(()) } else { Err(self.refuse(app, "admin".into(), Some(lock))) }
+    }
+
+    pub(crate) fn is_admin(&self) -> bool {
+        self.token.as_ref().is_none_or(|token| token.is_admin())
+    }
+}
+
+impl FromRequestParts<Arc<App>> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        let peer = parts.extensions.get::<Asked>().and_then(|asked| asked.peer);
+        let from = peer.map_or_else(|| "local".to_owned(), |peer| peer.ip().to_string());
+        if let Err(why) = is_own_page(&parts.headers) {
+            app.audit("refused", &from, None, why);
+            return Err(Problem::new(Kind::Forbidden, why));
+        }
+        let access = app.access();
+        let Some(tokens) = &access.tokens else {
+            if !is_plain_host(&parts.headers) {
+                let why = "without tokens the server must be called by its address or as localhost";
+                app.audit("refused", &from, None, why);
+                return Err(Problem::new(Kind::Forbidden, why));
+            }
+            let name: Arc<str> = Arc::from(from.as_str());
+            let under_way = UnderWay::begin(app, &name)?;
+            return Ok(Self { name, token: None, _under_way: under_way });
+        };
+        let presented = presented(&parts.headers);
+        let found = presented.as_deref().and_then(|text| tokens.find(text, SystemTime::now()));
+        let Some(token) = found.cloned() else {
+            let why = match presented {
+                Some(_) => "this token is not known here, or has expired",
+                None => "send a token: Authorization: Bearer TOKEN",
+            };
+            app.audit("refused", &from, None, why);
+            return Err(Problem::new(Kind::Unauthorized, why));
+        };
+        let name = token.name.clone();
+        let under_way = UnderWay::begin(app, &name)?;
+        Ok(Self { name, token: Some(token), _under_way: under_way })
+    }
+}
+
+/// The token of a request: as a bearer, or as the password of whomever.
+fn presented(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, rest) = text.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(rest.trim().to_owned());
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let decoded = String::from_utf8(STANDARD.decode(rest.trim()).ok()?).ok()?;
+    decoded.split_once(':').map(|(_, password)| password.to_owned())
+}
+
+/// Another site's page must not ask in the name of whoever looks at it. Browsers say where a request
+/// comes from; programs do not.
+fn is_own_page(headers: &HeaderMap) -> Result<(), &'static str> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(site) = text("sec-fetch-site")
+        && !matches!(site, "same-origin" | "none")
+    {
+        return Err("this request comes from another site's page");
+    }
+    if let Some(origin) = text(ORIGIN.as_str()) {
+        let host = origin.split_once("://").map_or(origin, |(_, host)| host);
+        if text(HOST.as_str()) != Some(host) {
+            return Err("this request comes from another site's page");
+        }
+    }
+    Ok(())
+}
+
+/// Where nobody needs a token, a name that somebody else's DNS points at us must not be one to reach us
+/// by.
+fn is_plain_host(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(HOST).and_then(|value| value.to_str().ok()) else {
+        return true;
+    };
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok()
+}
+
+/// Counts a request until it is dropped.
+struct UnderWay {
+    counts: Arc<Mutex<HashMap<Arc<str>, usize>>>,
+    name: Arc<str>,
+}
+
+impl UnderWay {
+    fn begin(app: &App, name: &Arc<str>) -> Result<Self, Problem> {
+        let mut counts = app.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(name.clone()).or_default();
+        if *count >= app.settings.limits.max_requests_per_token {
+            let detail = format!("{count} requests of `{name}` are under way already");
+            return Err(Problem::new(Kind::TooManyRequests, detail));
+        }
+        *count += 1;
+        Ok(Self { counts: app.under_way.clone(), name: name.clone() })
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.name) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_token_comes_as_a_bearer_or_as_a_password() {
+        let of = |value| presented(&headers(&[("authorization", value)]));
+        assert_eq!(of("Bearer lh_x").as_deref(), Some("lh_x"));
+        assert_eq!(of("bearer  lh_x ").as_deref(), Some("lh_x"));
+        assert_eq!(of("Basic dXNlcjpsaF94").as_deref(), Some("lh_x"));
+        for none in ["lh_x", "Basic ???", "Basic eA==", "Digest lh_x"] {
+            assert_eq!(of(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn another_sites_page_is_refused() {
+        assert!(is_own_page(&headers(&[])).is_ok());
+        assert!(is_own_page(&headers(&[("sec-fetch-site", "same-origin")])).is_ok());
+        assert!(is_own_page(&headers(&[("sec-fetch-site", "cross-site")])).is_err());
+        let own = [("origin", "http://a:1"), ("host", "a:1")];
+        assert!(is_own_page(&headers(&own)).is_ok());
+        for origin in ["http://b:1", "http://a:2", "null"] {
+            assert!(is_own_page(&headers(&[("origin", origin), ("host", "a:1")])).is_err());
+        }
+    }
+
+    #[test]
+    fn without_tokens_only_addresses_and_localhost_are_hosts() {
+        for (host, expected) in [
+            ("localhost:7717", true),
+            ("127.0.0.1", true),
+            ("[::1]:7717", true),
+            ("evil.example:7717", false),
+            ("127.0.0.1.evil.example", false),
+        ] {
+            assert_eq!(is_plain_host(&headers(&[("host", host)])), expected, "{host}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Grants on their way to whoever asked. A grant counts as delivered when the connection took the whole
+//! answer; what is left when the connection ends is given back, because nobody knows of it.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::rt::{Read, ReadBufCursor, Write};
+
+/// What becomes of a grant that cannot be delivered.
+pub(crate) type GiveBack = Box<dyn FnOnce() + Send>;
+
+/// The grants of one connection that are not delivered yet.
+#[derive(Default)]
+pub(crate) struct Delivery(Mutex<Vec<Pending>>);
+
+struct Pending {
+    /// The answer was taken from us, and is delivered with the next flush.
+    taken: Arc<std::sync::atomic::AtomicBool>,
+    give_back: GiveBack,
+}
+
+impl Delivery {
+    fn pending(&self) -> MutexGuard<'_, Vec<Pending>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The body of an answer that tells of a grant.
+    pub(crate) fn answer(&self, text: String, give_back: GiveBack) -> GrantBody {
+        let taken = Arc::default();
+        self.pending().push(Pending { taken: Arc::clone(&taken), give_back });
+        GrantBody { text: Some(text.into()), taken }
+    }
+
+    /// Everything that was taken went out.
+    fn flushed(&self) {
+        let mut pending = self.pending();
+        if !pending.is_empty() {
+            pending.retain(|grant| !grant.taken.load(std::sync::atomic::Ordering::Relaxed));
+        }
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        for grant in self.pending().drain(..) {
+            (grant.give_back)();
+        }
+    }
+}
+
+/// The answer that tells of a grant: one frame.
+pub(crate) struct GrantBody {
+    text: Option<Bytes>,
+    taken: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Body for GrantBody {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.taken.store(true, std::sync::atomic::Ordering::Relaxed);
+        Poll::Ready(self.text.take().map(|text| Ok(Frame::data(text))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.text.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.text.as_ref().map_or(0, |text| text.len() as u64))
+    }
+}
+
+/// A connection that tells when everything went out.
+pub(crate) struct Told<S> {
+    stream: S,
+    delivery: Arc<Delivery>,
+}
+
+impl<S> Told<S> {
+    pub(crate) fn new(stream: S, delivery: Arc<Delivery>) -> Self {
+        Self { stream, delivery }
+    }
+}
+
+impl<S: Read + Unpin> Read for Told<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: Write + Unpin> Write for Told<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    /// Called when there is nothing left to write.
+    fn poll_flush(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+        self.delivery.flushed();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

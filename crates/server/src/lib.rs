@@ -1,0 +1,143 @@
+//! The lock server: Leasehold's locks over HTTP, for every language.
+//!
+//! Stateless: what decides about a lock stands on the nodes, and a lease id carries what any instance
+//! needs to renew or release it. So several instances serve the same nodes behind a load balancer, and one
+//! that dies takes nothing along.
+//!
+//! ```text
+//!  serve: connections, limits, TLS ──►  routes: parse, one call, answer ──►  leasehold::Locks
+//!                                         │
+//!                                         └──►  events · metrics · stats     (may be forgotten)
+//! ```
+
+mod app;
+mod caller;
+mod connections;
+mod delivery;
+mod events;
+mod extract;
+mod idempotency;
+mod known;
+mod lease_id;
+mod metrics;
+mod observer;
+mod problem;
+mod routes;
+mod serve;
+mod settings;
+mod stats;
+mod tls;
+mod tokens;
+mod trace;
+mod view;
+mod waiting;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use leasehold::Locks;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+use app::App;
+use serve::Front;
+pub use settings::{Limits, Settings, TlsFiles};
+pub use tokens::{Scope, Token, Tokens};
+
+/// Why a server cannot start, or cannot take other settings.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The file of tokens cannot be used.
+    #[error("the tokens {path}: {reason}")]
+    Tokens {
+        /// Which file.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// The certificates cannot be used.
+    #[error("{0}")]
+    Tls(String),
+    /// There is nowhere to listen.
+    #[error("cannot listen: {0}")]
+    Listen(#[from] io::Error),
+}
+
+/// A server that accepts requests.
+pub struct Server {
+    front: Arc<Front>,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Starts to serve `locks` at `listener`, on the current runtime.
+    pub fn start(
+        locks: Locks,
+        settings: Settings,
+        listener: std::net::TcpListener,
+    ) -> Result<Self, ServerError> {
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let listener = TcpListener::from_std(listener)?;
+        let tokens = settings.tokens.as_deref().map(read_tokens).transpose()?;
+        let tls = settings.tls.as_ref().map(tls::acceptor).transpose().map_err(ServerError::Tls)?;
+        let app = Arc::new(App::new(locks, settings, tokens));
+        let front = Arc::new(Front {
+            router: routes::router(app.clone()),
+            tls: RwLock::new(tls),
+            tasks: TaskTracker::new(),
+            app,
+        });
+        front.tasks.spawn(observer::run(front.app.clone()));
+        front.tasks.spawn(front.clone().accept(listener));
+        Ok(Self { front, address })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `http` or `https`.
+    pub fn scheme(&self) -> &'static str {
+        if self.front.app.settings.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// Reads tokens and certificates again. If one cannot be used nothing changes.
+    pub fn reload(&self) -> Result<(), ServerError> {
+        let settings = &self.front.app.settings;
+        let tokens = settings.tokens.as_deref().map(read_tokens).transpose()?;
+        let tls = settings.tls.as_ref().map(tls::acceptor).transpose().map_err(ServerError::Tls)?;
+        *self.front.tls.write().unwrap_or_else(PoisonError::into_inner) = tls;
+        self.front.app.replace_access(tokens);
+        info!("tokens and certificates were read again");
+        Ok(())
+    }
+
+    /// Ends: no new connections; who waits is told to ask elsewhere; what is under way is answered.
+    /// Says whether all of it ended in time.
+    pub async fn stop(self) -> bool {
+        let front = self.front;
+        front.app.draining.cancel();
+        front.tasks.close();
+        let drain = front.app.settings.limits.drain;
+        let in_time = tokio::time::timeout(drain, front.tasks.wait()).await.is_ok();
+        if !in_time {
+            warn!(connections = front.app.connections.count(), "not all ended within {drain:?}");
+        }
+        // What was granted and could not be told is given back before the process ends.
+        front.app.locks.settle().await;
+        in_time
+    }
+}
+
+fn read_tokens(path: &Path) -> Result<Tokens, ServerError> {
+    let wrong = |reason| ServerError::Tokens { path: path.display().to_string(), reason };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    Tokens::parse(&text).map_err(wrong)
+}

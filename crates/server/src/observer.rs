@@ -1,0 +1,202 @@
+//! Looks at the nodes and the locks every so often: for the gauges, and for events that other instances
+//! and the command line bring about.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use leasehold::{Holder, LockName, LockStatus, Owner};
+use serde_json::{Value, json};
+
+use crate::app::{App, Listing};
+use crate::known::Owned;
+use crate::view;
+
+/// How often the nodes' state is looked at, which asks nobody; and the locks, while somebody listens.
+const TICK: Duration = Duration::from_millis(500);
+/// How often the locks are looked at otherwise.
+const SELDOM: Duration = Duration::from_secs(10);
+/// A look may take at most one part in this many of the time.
+const SHARE: u32 = 10;
+/// As many locks as people can look through.
+const SHOWN: usize = 500;
+/// How far from its last known end a lease may vanish and still have expired.
+const NEAR_ITS_END: Duration = Duration::from_millis(750);
+
+/// Looks until the server ends.
+pub(crate) async fn run(app: Arc<App>) {
+    let mut states: HashMap<String, &'static str> = HashMap::new();
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut last_look: Option<(Instant, Duration)> = None;
+    let mut next_count = Instant::now();
+    loop {
+        tokio::select! {
+            biased;
+            () = app.draining.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        let nodes = app.locks.nodes();
+        for health in &nodes {
+            let (state, why) = view::state(&health.state);
+            let was = states.insert(health.node.as_str().to_owned(), state);
+            if let Some(was) = was.filter(|was| *was != state) {
+                let members = json!({
+                    "node": health.node.as_str(), "state": state, "was": was, "why": why,
+                });
+                app.events.tell("node", None, members);
+                tracing::warn!(node = %health.node, was, state, why, "a node changed");
+            }
+        }
+        let now = Instant::now();
+        let is_watched = app.events.has_listeners();
+        let pause = if is_watched { TICK } else { SELDOM };
+        let is_due = |(at, took): (Instant, Duration)| {
+            now.duration_since(at) + TICK / 2 >= pause.max(took * SHARE)
+        };
+        if last_look.is_none_or(is_due) {
+            last_look = Some((now, look(&app).await));
+        }
+        if now >= next_count {
+            next_count = now + Duration::from_secs(1);
+            app.metrics.nodes(&nodes);
+            app.metrics.connections.set(app.connections.count() as i64);
+        }
+        note(&app, view::available(&nodes));
+        if is_watched {
+            let mut value = overview(&app);
+            value["point"] = json!(app.stats.point());
+            app.overview.send_replace(value.to_string().into());
+        }
+    }
+}
+
+/// Brings the gauges up to date.
+fn note(app: &App, available: usize) {
+    let (listing, waiters) = (app.listing(), app.waiting.total());
+    app.stats.note(available, listing.locks.len(), waiters);
+    let of = |name: &str| {
+        let is_held = listing.locks.iter().any(|status| status.name.as_str() == name);
+        (is_held, LockName::new(name).map_or(0, |lock| app.waiting.count(&lock)))
+    };
+    app.metrics.locks(Some(listing.locks.len()), waiters, app.stats.contention_rate(), of);
+}
+
+/// Looks at all locks, and says how long it took.
+pub(crate) async fn look(app: &App) -> Duration {
+    let (at, wall) = (Instant::now(), SystemTime::now());
+    // Too few nodes answer: what was seen last stands, and the nodes tell the rest.
+    let Ok(mut locks) = app.locks.list("").await else {
+        return at.elapsed();
+    };
+    locks.retain(|status| status.holder().is_some());
+    let holders: HashMap<&LockName, &Owner> =
+        locks.iter().filter_map(|status| Some((&status.name, status.holder()?))).collect();
+    for (lock, owned) in app.known.owners() {
+        let has_it = holders.get(&lock).is_some_and(|owner| owner.is(&owned.holder));
+        if !has_it {
+            tell_end(app, &lock, &owned, at);
+        }
+    }
+    locks.iter().for_each(|status| tell_owner(app, status, at));
+    let listing = Arc::new(Listing { at, wall, locks });
+    *app.listing.lock().unwrap_or_else(PoisonError::into_inner) = listing;
+    at.elapsed()
+}
+
+/// Looks at one lock.
+pub(crate) async fn look_at(app: &App, lock: &LockName) {
+    let at = Instant::now();
+    let Ok(status) = app.locks.inspect(lock.as_str()).await else { return };
+    if let Some(owned) = app.known.owner(lock)
+        && !status.holder().is_some_and(|owner| owner.is(&owned.holder))
+    {
+        tell_end(app, lock, &owned, at);
+    }
+    tell_owner(app, &status, at);
+}
+
+/// Somebody holds a lock whom nobody was told of: another instance or the command line granted it.
+fn tell_owner(app: &App, status: &LockStatus, at: Instant) {
+    let Some(Owner::Holder(holder)) = status.holder() else { return };
+    let expires = status.expires_in().map(|left| at + left);
+    if app.known.has_ended(holder) {
+        return;
+    }
+    let lock = &status.name;
+    let fence = status.fence_of(&Owner::Holder(holder.clone())).map_or(0, |fence| fence.get());
+    match app.known.owner(lock) {
+        Some(owned) if owned.holder == *holder => {
+            if let Some(expires) = expires {
+                app.known.expires(lock, holder, expires);
+            }
+        }
+        // Told of after this look began.
+        Some(owned) if owned.at >= at => {}
+        _ => {
+            let (holder, granted) = (holder.clone(), None);
+            let members = json!({"holder": holder.label(), "fence": fence, "seen": true});
+            app.known.began(lock, Owned { holder, fence, at, expires, granted });
+            app.events.tell("acquired", Some(lock.clone()), members);
+        }
+    }
+}
+
+/// Somebody who was told of holds a lock no more.
+fn tell_end(app: &App, lock: &LockName, owned: &Owned, at: Instant) {
+    if owned.at >= at || app.known.ended(lock, &owned.holder, false).is_none() {
+        return;
+    }
+    let has_expired = owned.expires.is_some_and(|expires| expires <= at + NEAR_ITS_END);
+    let kind = if has_expired { "expired" } else { "released" };
+    if has_expired && owned.granted.is_some() {
+        app.metrics.lost("expired");
+        app.stats.lost();
+    }
+    let members = json!({"holder": owned.holder.label(), "fence": owned.fence, "seen": true});
+    app.events.tell(kind, Some(lock.clone()), members);
+}
+
+/// What the dashboard shows.
+pub(crate) fn overview(app: &App) -> Value {
+    let listing = app.listing();
+    let (since, now) = (listing.at.elapsed(), SystemTime::now());
+    let mut shown: Vec<_> = listing.locks.iter().collect();
+    shown.sort_by_cached_key(|status| {
+        let since = status.since(listing.wall);
+        (since.is_none(), since, status.name.clone())
+    });
+    let item = |status: &&LockStatus| {
+        let mut value = view::lock(status, now, app.waiting.count(&status.name));
+        let left = status.expires_in().map(|left| left.saturating_sub(since));
+        let granted = holder(status).and_then(|holder| app.known.granted(&status.name, holder));
+        value["expires_in_ms"] = json!(left.map(view::millis));
+        value["ttl_ms"] = json!(granted.as_ref().map(|granted| view::millis(granted.ttl)));
+        value["reason"] = json!(granted.and_then(|granted| granted.reason));
+        value
+    };
+    let items: Vec<Value> = shown.iter().take(SHOWN).map(item).collect();
+    json!({
+        "server": {
+            "version": env!("CARGO_PKG_VERSION"),
+            "instance": app.events.instance,
+            "uptime_ms": view::millis(app.started.elapsed()),
+            "at": view::time(now),
+        },
+        "cluster": view::cluster(&app.locks, &app.settings.backend),
+        "locks": {
+            "held": listing.locks.len(),
+            "waiters": app.waiting.total(),
+            "truncated": listing.locks.len() > SHOWN,
+            "items": items,
+        },
+        "rates": app.stats.rates(),
+    })
+}
+
+fn holder(status: &LockStatus) -> Option<&Holder> {
+    match status.holder() {
+        Some(Owner::Holder(holder)) => Some(holder),
+        _ => None,
+    }
+}

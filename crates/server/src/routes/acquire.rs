@@ -1,0 +1,293 @@
+//! Acquire: wait if asked to, answer, and leave nothing behind if nobody hears the answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::{CONTENT_TYPE, LOCATION};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::Response;
+use leasehold::{AcquireError, DEFAULT_TTL, Guard, LeaseToken, LockName, LockRequest};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::app::{App, Asked};
+use crate::caller::Caller;
+use crate::extract::{Json, Name};
+use crate::idempotency::{Known, UnderWay};
+use crate::metrics::AttemptOutcome;
+use crate::problem::{Kind, Problem};
+use crate::stats::Ended;
+use crate::view;
+use crate::waiting::{InLine, WaiterLimits};
+
+/// What may be said about a lock that is asked for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wish {
+    holder: Option<String>,
+    ttl_ms: Option<u64>,
+    #[serde(default)]
+    wait_ms: u64,
+    reason: Option<String>,
+    nonce: Option<String>,
+}
+
+/// The longest reason, in characters: a sentence, not an essay.
+pub(crate) const REASON_MOST: usize = 500;
+
+pub(crate) async fn acquire(
+    State(app): State<Arc<App>>,
+    Extension(asked): Extension<Asked>,
+    caller: Caller,
+    Name(lock): Name,
+    headers: HeaderMap,
+    body: Json<Wish>,
+) -> Result<Response, Problem> {
+    caller.may_lock(&app, &lock)?;
+    let wish = body.value;
+    let nonce = check(&app, &wish)?;
+    let key = match idempotency_key(&headers)? {
+        Some(key) => {
+            let request = [lock.as_str().as_bytes(), b"\0", &body.bytes].concat();
+            match app.keys.look_up(&caller.name, &key, &request)? {
+                Known::New(under_way) => Some(under_way),
+                Known::Granted(lease) => {
+                    let left = lease.deadline.saturating_duration_since(Instant::now());
+                    let value = told(&lease.token, left, &asked, wish.reason.as_deref());
+                    return Ok(created(&lease.token, Body::from(value.to_string())));
+                }
+            }
+        }
+        None => None,
+    };
+    if app.draining.is_cancelled() {
+        return Err(shutting_down());
+    }
+    let from = asked.peer.map_or_else(|| "local".into(), |peer| peer.ip().to_string());
+    let holder = wish.holder.unwrap_or_else(|| format!("{}@{from}", caller.name));
+    let mut request = app
+        .locks
+        .lock(lock.as_str())
+        .holder(holder)
+        .ttl(wish.ttl_ms.map_or(DEFAULT_TTL, Duration::from_millis))
+        .manual();
+    if let Some(nonce) = nonce {
+        request = request.nonce(nonce);
+    }
+    let wait = Duration::from_millis(wish.wait_ms);
+    let mut attempt = Attempt::new(&app, &lock);
+    let guard = if wait.is_zero() {
+        match request.try_acquire_or_tell().await {
+            Ok(guard) => guard,
+            Err(error) => return Err(attempt.refused(error, None).await),
+        }
+    } else {
+        let limits = &app.settings.limits;
+        let limits =
+            WaiterLimits { total: limits.max_waiters, per_caller: limits.max_waiters_per_token };
+        let place = app.waiting.join(&lock, &caller.name, limits)?;
+        match attempt.wait(request, wait).await? {
+            Ok(guard) => guard,
+            Err(error) => return Err(attempt.refused(error, Some(place)).await),
+        }
+    };
+    Ok(grant(&app, &asked, attempt, guard, wish.reason, key))
+}
+
+/// Tells of a grant. From here on somebody is responsible for it: first the connection that the answer
+/// goes out on, then whoever reads it.
+fn grant(
+    app: &Arc<App>,
+    asked: &Asked,
+    attempt: Attempt<'_>,
+    guard: Guard,
+    reason: Option<String>,
+    key: Option<UnderWay>,
+) -> Response {
+    let left = guard.validity();
+    let token = guard.detach();
+    let waited = attempt.ended(AttemptOutcome::Acquired);
+    app.metrics.granted(left, token.ttl);
+    let value = told(&token, left, asked, reason.as_deref());
+    app.granted(&token, waited, left, reason);
+    let key = key.map(|key| key.granted(&token, Instant::now() + left));
+    let (owner, undelivered) = (app.clone(), token.clone());
+    let give_back = move || {
+        if let Some(key) = &key {
+            owner.keys.forget(key);
+        }
+        owner.give_back(undelivered);
+    };
+    let body = asked.delivery.answer(value.to_string(), Box::new(give_back));
+    created(&token, Body::new(body))
+}
+
+fn told(token: &LeaseToken, left: Duration, asked: &Asked, reason: Option<&str>) -> Value {
+    let mut value = super::lease(token);
+    value["expires_in_ms"] = json!(view::millis(left));
+    value["elapsed_ms"] = json!(view::millis(asked.at.elapsed()));
+    value["reason"] = json!(reason);
+    value
+}
+
+fn created(token: &LeaseToken, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::CREATED;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let location = format!("/v1/leases/{}", crate::lease_id::encode(token));
+    if let Ok(location) = HeaderValue::from_str(&location) {
+        headers.insert(LOCATION, location);
+    }
+    response
+}
+
+/// What can be told to be wrong before anybody is asked. Says the nonce, if there is one.
+fn check(app: &App, wish: &Wish) -> Result<Option<u128>, Problem> {
+    let longest = view::millis(app.settings.limits.max_wait);
+    if wish.wait_ms > longest {
+        let detail = format!("wait_ms may be at most {longest}; ask again when it is over");
+        return Err(Problem::field("wait_ms", detail));
+    }
+    check_reason(wish.reason.as_deref().unwrap_or_default())?;
+    let Some(text) = &wish.nonce else { return Ok(None) };
+    let is_hex = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    match u128::from_str_radix(text, 16) {
+        Ok(_) if wish.wait_ms > 0 => {
+            Err(Problem::field("nonce", "a nonce stands for one attempt: wait_ms must be 0"))
+        }
+        Ok(nonce) if is_hex => Ok(Some(nonce)),
+        _ => Err(Problem::field("nonce", "a nonce is 32 fresh random hexadecimal digits")),
+    }
+}
+
+pub(super) fn check_reason(reason: &str) -> Result<(), Problem> {
+    if reason.chars().count() > REASON_MOST {
+        let detail = format!("a reason may have at most {REASON_MOST} characters");
+        return Err(Problem::field("reason", detail));
+    }
+    Ok(())
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    match value.to_str() {
+        Ok(text) if (1..=255).contains(&text.len()) => Ok(Some(text.to_owned())),
+        _ => Err(Problem::field(
+            "Idempotency-Key",
+            "an Idempotency-Key has 1 to 255 printable ASCII characters",
+        )),
+    }
+}
+
+fn shutting_down() -> Problem {
+    Problem::new(
+        Kind::ShuttingDown,
+        "this server is shutting down: ask another, or again in a second",
+    )
+}
+
+/// An attempt under way. If it is dropped, whoever asked has gone.
+struct Attempt<'a> {
+    app: &'a Arc<App>,
+    lock: &'a LockName,
+    began: Instant,
+    met_holder: Arc<AtomicBool>,
+    is_over: bool,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(app: &'a Arc<App>, lock: &'a LockName) -> Self {
+        Self { app, lock, began: Instant::now(), met_holder: Arc::default(), is_over: false }
+    }
+
+    /// Waits for the lock, unless the server ends first.
+    async fn wait(
+        &mut self,
+        request: LockRequest,
+        wait: Duration,
+    ) -> Result<Result<Guard, AcquireError>, Problem> {
+        let (app, lock, met) = (self.app.clone(), self.lock.clone(), self.met_holder.clone());
+        let request = request.wait(wait).on_refusal(move |error| {
+            if error.is_held() && !met.swap(true, Ordering::Relaxed) {
+                let waiters = app.waiting.count(&lock);
+                app.events.tell("waiting", Some(lock.clone()), json!({"waiters": waiters}));
+            }
+        });
+        tokio::select! {
+            biased;
+            outcome = request.acquire() => Ok(outcome),
+            () = self.app.draining.cancelled() => Err(shutting_down()),
+        }
+    }
+
+    /// Counts it, and says how long it took.
+    fn ended(mut self, outcome: AttemptOutcome) -> Duration {
+        self.count(outcome)
+    }
+
+    fn count(&mut self, outcome: AttemptOutcome) -> Duration {
+        self.is_over = true;
+        let took = self.began.elapsed();
+        let is_contended = self.met_holder.load(Ordering::Relaxed)
+            || matches!(outcome, AttemptOutcome::Contended | AttemptOutcome::Timeout);
+        self.app.metrics.attempt(self.lock.as_str(), outcome, is_contended, took);
+        let ended = match outcome {
+            AttemptOutcome::Acquired => Ended::Acquired,
+            AttemptOutcome::NoQuorum | AttemptOutcome::Error => Ended::Failed,
+            _ => Ended::Refused,
+        };
+        self.app.stats.attempt(ended, is_contended, took);
+        took
+    }
+
+    /// Tells why there is no lock.
+    async fn refused(mut self, error: AcquireError, place: Option<InLine>) -> Problem {
+        let waits = place.is_some();
+        let outcome = match &error {
+            AcquireError::Options(_) => AttemptOutcome::Error,
+            error if error.is_held() && waits => AttemptOutcome::Timeout,
+            error if error.is_held() => AttemptOutcome::Contended,
+            AcquireError::NoQuorum { .. } => AttemptOutcome::NoQuorum,
+            _ => AttemptOutcome::Error,
+        };
+        let took = self.count(outcome);
+        let is_held = error.is_held();
+        let problem = Problem::from(error).with("name", json!(self.lock.as_str()));
+        if !is_held {
+            return problem;
+        }
+        let position = place.as_ref().map_or(0, InLine::position);
+        drop(place);
+        let why = if waits { "waited in vain" } else { "held by another" };
+        self.app.events.tell("refused", Some(self.lock.clone()), json!({"why": why}));
+        let problem = problem
+            .with("queue_position", json!(position))
+            .with("waited_ms", json!(if waits { view::millis(took) } else { 0 }));
+        self.with_holder(problem).await
+    }
+
+    /// Since when and with which fence it is held, which a refusal does not tell, and who holds it if
+    /// others were ahead all the time.
+    async fn with_holder(&self, problem: Problem) -> Problem {
+        let Ok(status) = self.app.locks.inspect(self.lock.as_str()).await else {
+            return problem.with("fence", Value::Null).with("held_for_ms", Value::Null);
+        };
+        let seen = view::lock(&status, std::time::SystemTime::now(), 0);
+        ["holder", "holder_id", "fence", "held_for_ms", "expires_in_ms"]
+            .into_iter()
+            .fold(problem, |problem, key| problem.with(key, seen[key].clone()))
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.count(AttemptOutcome::Cancelled);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Leases by their ids: renew, release, look.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use leasehold::{ExtendError, LeaseToken, LockStatus, Owner, ReleaseOutcome};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::ok;
+use crate::app::{App, Asked};
+use crate::caller::Caller;
+use crate::extract::{Json, Lease};
+use crate::problem::{self, Problem};
+use crate::view;
+
+/// What may be said about a renewal.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wish {
+    ttl_ms: Option<u64>,
+}
+
+pub(crate) async fn renew(
+    State(app): State<Arc<App>>,
+    Extension(asked): Extension<Asked>,
+    caller: Caller,
+    Lease(mut token): Lease,
+    body: Json<Wish>,
+) -> Result<Response, Problem> {
+    caller.may_lock(&app, &token.name)?;
+    if let Some(ttl) = body.value.ttl_ms {
+        token.ttl = Duration::from_millis(ttl);
+    }
+    match app.locks.extend(&token).await {
+        Ok(left) => {
+            app.metrics.renewed("ok");
+            app.known.renewed(&token.name, &token.holder, token.ttl, Instant::now() + left);
+            let members = json!({"holder": token.holder.label(), "fence": token.fence.get()});
+            app.events.tell("renewed", Some(token.name.clone()), members);
+            let mut value = super::lease(&token);
+            value["expires_in_ms"] = json!(view::millis(left));
+            value["elapsed_ms"] = json!(view::millis(asked.at.elapsed()));
+            Ok(ok(&value))
+        }
+        Err(error @ ExtendError::Lost(_)) => {
+            app.metrics.renewed("lost");
+            let status = app.locks.inspect(token.name.as_str()).await.ok();
+            let (reason, owner) = why_lost(&token, status.as_ref());
+            if reason == "stolen" {
+                app.metrics.fencing_rejections.inc();
+            }
+            // Told once, however often it is tried.
+            if !app.known.has_ended(&token.holder) {
+                app.lost(&token, reason, &error.to_string());
+            }
+            Err(Problem::from(error)
+                .with("holder", json!(owner.map(Owner::to_string)))
+                .with("holder_id", json!(owner.map(view::holder_id))))
+        }
+        Err(error) => {
+            app.metrics.renewed("failed");
+            Err(error.into())
+        }
+    }
+}
+
+/// Whether it ran out or somebody has it by now, and who.
+fn why_lost<'a>(
+    token: &LeaseToken,
+    status: Option<&'a LockStatus>,
+) -> (&'static str, Option<&'a Owner>) {
+    let owner = status.and_then(LockStatus::holder);
+    let is_past = status.and_then(LockStatus::fence).is_some_and(|fence| fence > token.token);
+    match owner {
+        Some(owner) if !owner.is(&token.holder) => ("stolen", Some(owner)),
+        Some(_) => ("quorum", None),
+        None if is_past => ("stolen", None),
+        None => ("expired", None),
+    }
+}
+
+pub(crate) async fn release(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Lease(token): Lease,
+) -> Result<Response, Problem> {
+    caller.may_lock(&app, &token.name)?;
+    // A repeated release, because the answer to the first got lost.
+    if app.known.was_released(&token.holder) {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let (name, fence) = (token.name.as_str(), token.fence.get());
+    match app.release(&token).await {
+        ReleaseOutcome::Released => Ok(StatusCode::NO_CONTENT.into_response()),
+        ReleaseOutcome::AlreadyExpired => {
+            Err(problem::lost(name, fence, "it had run out before", None))
+        }
+        ReleaseOutcome::TakenOver { by } => {
+            let why = format!("it had run out before, and {by} holds it now");
+            Err(problem::lost(name, fence, &why, Some(&by)))
+        }
+        ReleaseOutcome::Unknown { nodes } => {
+            let detail = format!(
+                "lock `{name}`: too few nodes said that it is free; at worst it stays until its TTL \
+                 is over: {nodes}"
+            );
+            Err(problem::unknown(detail, &nodes))
+        }
+        _ => Err(problem::lost(name, fence, "nobody knows it any more", None)),
+    }
+}
+
+pub(crate) async fn look(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Lease(token): Lease,
+) -> Result<Response, Problem> {
+    caller.may_see(&app, &token.name)?;
+    let status = app.locks.inspect(token.name.as_str()).await?;
+    match status.holder() {
+        Some(owner) if owner.is(&token.holder) => {
+            let mut value = super::lease(&token);
+            value["expires_in_ms"] = json!(status.expires_in().map(view::millis));
+            value["held_for_ms"] =
+                json!(view::held_for(&status, SystemTime::now()).map(view::millis));
+            Ok(ok(&value))
+        }
+        owner => {
+            let why = match owner {
+                Some(owner) => format!("{owner} holds it now"),
+                None => "no quorum has it any more".to_owned(),
+            };
+            Err(problem::lost(token.name.as_str(), token.fence.get(), &why, owner))
+        }
+    }
+}

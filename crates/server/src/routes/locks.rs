@@ -1,0 +1,169 @@
+//! Looking at locks and nodes, and taking a lock away.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use leasehold::{Fence, Owner};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::acquire::check_reason;
+use super::ok;
+use crate::app::App;
+use crate::caller::Caller;
+use crate::extract::{Json, Name};
+use crate::observer;
+use crate::problem::{Kind, Problem};
+use crate::view;
+
+/// How much of its history a lock shows.
+const HISTORY: usize = 50;
+
+pub(crate) async fn inspect(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Name(lock): Name,
+) -> Result<Response, Problem> {
+    caller.may_see(&app, &lock)?;
+    let status = app.locks.inspect(lock.as_str()).await?;
+    let mut value = view::lock(&status, SystemTime::now(), app.waiting.count(&lock));
+    let granted = match status.owner() {
+        Some((Owner::Holder(holder), _)) => app.known.granted(&lock, holder),
+        _ => None,
+    };
+    value["highest_fence"] = json!(status.fence().map(Fence::get));
+    value["ttl_ms"] = json!(granted.as_ref().map(|granted| view::millis(granted.ttl)));
+    value["reason"] = json!(granted.and_then(|granted| granted.reason));
+    value["nodes"] = view::votes(&status);
+    value["history"] = json!(app.events.of(&lock, HISTORY));
+    Ok(ok(&value))
+}
+
+/// Which part of the list is wanted.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Part {
+    #[serde(default)]
+    prefix: String,
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    part: Result<Query<Part>, QueryRejection>,
+) -> Result<Response, Problem> {
+    caller.may_read(&app)?;
+    let Query(part) = part.map_err(|error| Problem::new(Kind::Invalid, error.body_text()))?;
+    let limit = part.limit.unwrap_or(100);
+    if !(1..=1000).contains(&limit) {
+        return Err(Problem::field("limit", "limit is between 1 and 1000"));
+    }
+    let after = match &part.cursor {
+        None => None,
+        Some(cursor) => {
+            let bytes = URL_SAFE_NO_PAD.decode(cursor).ok();
+            let name = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+            Some(name.ok_or_else(|| {
+                Problem::field("cursor", "take `next_cursor` from the answer before, unchanged")
+            })?)
+        }
+    };
+    let listed = app.locks.list(&part.prefix).await?;
+    let now = SystemTime::now();
+    let mut rest = listed
+        .iter()
+        .filter(|status| after.as_deref().is_none_or(|after| status.name.as_str() > after));
+    let page: Vec<_> = rest.by_ref().take(limit).collect();
+    let next = match (page.last(), rest.next()) {
+        (Some(last), Some(_)) => Some(URL_SAFE_NO_PAD.encode(last.name.as_str())),
+        _ => None,
+    };
+    let show =
+        |status: &&leasehold::LockStatus| view::lock(status, now, app.waiting.count(&status.name));
+    let locks: Vec<Value> = page.iter().map(show).collect();
+    Ok(ok(&json!({"locks": locks, "next_cursor": next})))
+}
+
+/// What must be said to take a lock away.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Force {
+    expected_fence: u64,
+    reason: String,
+}
+
+pub(crate) async fn force_release(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Name(lock): Name,
+    body: Json<Force>,
+) -> Result<Response, Problem> {
+    caller.must_be_admin(&app, &lock)?;
+    let Force { expected_fence, reason } = body.value;
+    check_reason(&reason)?;
+    if reason.trim().is_empty() {
+        return Err(Problem::field("reason", "say why, for the record"));
+    }
+    let fence = Fence::new(expected_fence)
+        .ok_or_else(|| Problem::field("expected_fence", "a fence is between 1 and 2^53 - 1"))?;
+    let status = app.locks.inspect(lock.as_str()).await?;
+    let outcome = app.locks.force_release(lock.as_str(), fence).await;
+    let released = match outcome {
+        Ok(released) => released,
+        Err(error) => {
+            app.audit("force-release refused", &caller.name, Some(&lock), &error.to_string());
+            let problem = Problem::from(error);
+            if problem.kind == Kind::FenceMovedOn {
+                app.metrics.fencing_rejections.inc();
+            }
+            return Err(problem);
+        }
+    };
+    app.audit("force-release", &caller.name, Some(&lock), &reason);
+    if released {
+        app.metrics.force_releases.inc();
+        let holder = match status.owner() {
+            Some((Owner::Holder(holder), _)) => Some(holder.clone()),
+            _ => None,
+        };
+        if let Some(holder) = &holder {
+            app.known.ended(&lock, holder, false);
+            app.metrics.lost("forced");
+            app.stats.lost();
+        }
+        let members = json!({
+            "holder": holder.as_ref().map(leasehold::Holder::label),
+            "fence": expected_fence,
+            "by": &*caller.name,
+            "reason": reason,
+        });
+        app.events.tell("force-released", Some(lock.clone()), members);
+    }
+    Ok(ok(&json!({"name": lock.as_str(), "released": released, "fence": expected_fence})))
+}
+
+pub(crate) async fn cluster(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    // Whoever may lock needs to know how long a lease may be.
+    let _ = caller;
+    Ok(ok(&view::cluster(&app.locks, &app.settings.backend)))
+}
+
+pub(crate) async fn overview(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    caller.may_read(&app)?;
+    observer::look(&app).await;
+    let mut value = observer::overview(&app);
+    value["series"] = json!({"step_ms": 1000, "points": app.stats.series()});
+    Ok(ok(&value))
+}

@@ -1,0 +1,208 @@
+//! Event streams (SSE): of everything, and of one lock.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::Response;
+use bytes::Bytes;
+use leasehold::LockName;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::{broadcast, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::app::App;
+use crate::caller::Caller;
+use crate::events::{Ear, Event, Listener};
+use crate::extract::Name;
+use crate::observer;
+use crate::problem::{Kind, Problem};
+
+/// How often one lock is looked at for those who listen to it.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often a silent stream shows that it is alive.
+const ALIVE_EVERY: Duration = Duration::from_secs(10);
+
+/// A stream that goes on: its connection is not idle.
+#[derive(Clone)]
+pub(crate) struct Streaming;
+
+/// Where to go on.
+#[derive(Debug, Deserialize)]
+pub(crate) struct From {
+    last_event_id: Option<String>,
+}
+
+pub(crate) async fn of_all(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    headers: HeaderMap,
+    from: Result<Query<From>, QueryRejection>,
+) -> Result<Response, Problem> {
+    caller.may_read(&app)?;
+    stream(app, caller, None, &headers, from)
+}
+
+pub(crate) async fn of_lock(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Name(lock): Name,
+    headers: HeaderMap,
+    from: Result<Query<From>, QueryRejection>,
+) -> Result<Response, Problem> {
+    caller.may_see(&app, &lock)?;
+    stream(app, caller, Some(lock), &headers, from)
+}
+
+fn stream(
+    app: Arc<App>,
+    caller: Caller,
+    lock: Option<LockName>,
+    headers: &HeaderMap,
+    from: Result<Query<From>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let Query(from) = from.map_err(|error| Problem::new(Kind::Invalid, error.body_text()))?;
+    let header = headers.get("last-event-id").and_then(|value| value.to_str().ok());
+    let last = header.map(str::to_owned).or(from.last_event_id);
+    let (missed, ear) = app.events.listen(last.as_deref());
+    let mut out = VecDeque::new();
+    let hello = json!({
+        "instance": app.events.instance,
+        "version": env!("CARGO_PKG_VERSION"),
+        "resumed": last.is_some() && missed.is_some(),
+    });
+    out.push_back(Bytes::from(format!("retry: 1000\nevent: hello\ndata: {hello}\n\n")));
+    if missed.is_none() {
+        out.push_back(RESET);
+    }
+    let replaced = app.access().replaced.clone();
+    let listener = lock.is_none().then(|| app.events.counted());
+    let mut overview = app.overview.subscribe();
+    overview.mark_unchanged();
+    let mut stream = Stream {
+        app,
+        caller,
+        lock,
+        ear,
+        overview,
+        out,
+        replaced,
+        look: tokio::time::interval(LOOK_EVERY),
+        silent_for: Duration::ZERO,
+        _listener: listener,
+    };
+    stream.look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    for event in missed.unwrap_or_default() {
+        stream.take(&event);
+    }
+    let frames = futures_util::stream::unfold(stream, async |mut stream| {
+        let frame = stream.next().await?;
+        Some((Ok::<_, Infallible>(frame), stream))
+    });
+    let mut response = Response::new(Body::from_stream(frames));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // Proxies that gather answers would hold events back.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response.extensions_mut().insert(Streaming);
+    Ok(response)
+}
+
+/// Something is missing: look anew.
+const RESET: Bytes = Bytes::from_static(b"event: reset\ndata: {}\n\n");
+
+struct Stream {
+    app: Arc<App>,
+    caller: Caller,
+    lock: Option<LockName>,
+    ear: Ear,
+    overview: watch::Receiver<Arc<str>>,
+    out: VecDeque<Bytes>,
+    replaced: CancellationToken,
+    look: tokio::time::Interval,
+    silent_for: Duration,
+    _listener: Option<Listener>,
+}
+
+/// What a stream waits for.
+enum Heard {
+    Event(Arc<Event>),
+    Missed,
+    Overview,
+    Tick,
+    End,
+}
+
+impl Stream {
+    /// The next piece of text; none when the stream is over.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(text) = self.out.pop_front() {
+                self.silent_for = Duration::ZERO;
+                return Some(text);
+            }
+            match self.hear().await {
+                Heard::Event(event) => self.take(&event),
+                Heard::Missed => self.out.push_back(RESET),
+                Heard::Overview => {
+                    let text = self.overview.borrow_and_update().clone();
+                    self.out.push_back(format!("event: overview\ndata: {text}\n\n").into());
+                }
+                Heard::Tick => self.tick().await,
+                Heard::End => return None,
+            }
+        }
+    }
+
+    async fn hear(&mut self) -> Heard {
+        let is_of_lock = self.lock.is_some();
+        tokio::select! {
+            biased;
+            () = self.app.draining.cancelled() => Heard::End,
+            () = self.replaced.cancelled() => Heard::End,
+            event = self.ear.recv() => match event {
+                Ok(event) => Heard::Event(event),
+                Err(broadcast::error::RecvError::Lagged(_)) => Heard::Missed,
+                Err(broadcast::error::RecvError::Closed) => Heard::End,
+            },
+            changed = self.overview.changed(), if !is_of_lock => match changed {
+                Ok(()) => Heard::Overview,
+                Err(_) => Heard::End,
+            },
+            _ = self.look.tick() => Heard::Tick,
+        }
+    }
+
+    /// Looks at the one lock, and shows that the stream is alive.
+    async fn tick(&mut self) {
+        if let Some(lock) = &self.lock {
+            observer::look_at(&self.app, lock).await;
+        }
+        self.silent_for += LOOK_EVERY;
+        if self.silent_for >= ALIVE_EVERY {
+            self.out.push_back(Bytes::from_static(b": alive\n\n"));
+        }
+    }
+
+    fn take(&mut self, event: &Event) {
+        let is_wanted = match &self.lock {
+            Some(lock) => event.lock.as_ref() == Some(lock),
+            None => !event.is_small(),
+        };
+        if is_wanted && (event.kind != "audit" || self.caller.is_admin()) {
+            let (instance, number) = (&self.app.events.instance, event.number);
+            let (kind, text) = (event.kind, event.text());
+            self.out.push_back(
+                format!("id: {instance}-{number}\nevent: {kind}\ndata: {text}\n\n").into(),
+            );
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Accepting connections and speaking HTTP on them.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderValue, Response};
+use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
+use tracing::{Instrument as _, debug, info};
+
+use crate::app::{App, Asked};
+use crate::connections::Connection;
+use crate::delivery::{Delivery, Told};
+use crate::problem::Problem;
+use crate::routes::Matched;
+use crate::trace;
+
+/// How long the first words of TLS may take.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+/// More headers than anybody sends.
+const HEADERS_MOST: usize = 64;
+/// What all connections need.
+pub(crate) struct Front {
+    pub(crate) app: Arc<App>,
+    pub(crate) router: Router,
+    pub(crate) tls: RwLock<Option<TlsAcceptor>>,
+    pub(crate) tasks: TaskTracker,
+}
+
+impl Front {
+    /// Accepts until the server is to end.
+    pub(crate) async fn accept(self: Arc<Self>, listener: TcpListener) {
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = self.app.draining.cancelled() => return,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, peer)) => self.clone().take_in(stream, peer),
+                Err(error) => {
+                    // Out of file descriptors, or the peer left: neither is a reason to end.
+                    debug!(%error, "cannot accept");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+        }
+    }
+
+    fn take_in(self: Arc<Self>, mut stream: TcpStream, peer: SocketAddr) {
+        let Some(connection) = self.app.connections.enter(self.app.settings.limits.max_connections)
+        else {
+            info!(%peer, "no room for one more connection");
+            self.tasks.spawn(async move {
+                let answer = no_room();
+                let sent = stream.write_all(answer.as_bytes());
+                let _ = tokio::time::timeout(Duration::from_secs(1), sent).await;
+            });
+            return;
+        };
+        let _ = stream.set_nodelay(true);
+        notice_dead_peers(&stream);
+        let tls = self.tls.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let tasks = self.tasks.clone();
+        tasks.spawn(async move {
+            match tls {
+                None => self.speak(TokioIo::new(stream), peer, connection).await,
+                Some(tls) => {
+                    match tokio::time::timeout(HANDSHAKE_WITHIN, tls.accept(stream)).await {
+                        Ok(Ok(stream)) => self.speak(TokioIo::new(stream), peer, connection).await,
+                        Ok(Err(error)) => debug!(%peer, %error, "no TLS"),
+                        Err(_) => debug!(%peer, "TLS took too long"),
+                    }
+                }
+            }
+        });
+    }
+
+    async fn speak<S>(self: Arc<Self>, stream: S, peer: SocketAddr, connection: Connection)
+    where
+        S: Read + Write + Unpin + Send + 'static,
+    {
+        let limits = &self.app.settings.limits;
+        let (connection, delivery) = (Arc::new(connection), Arc::new(Delivery::default()));
+        let service = hyper::service::service_fn({
+            let (front, connection, delivery) =
+                (self.clone(), connection.clone(), delivery.clone());
+            move |request| {
+                let asked =
+                    Asked { at: Instant::now(), peer: Some(peer), delivery: delivery.clone() };
+                front.clone().handle(request, asked, connection.clone())
+            }
+        });
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.head_within)
+            .max_buf_size(limits.max_head.max(8192))
+            .max_headers(HEADERS_MOST);
+        let mut speaking =
+            std::pin::pin!(builder.serve_connection(Told::new(stream, delivery), service));
+        let mut is_ending = false;
+        loop {
+            tokio::select! {
+                biased;
+                outcome = speaking.as_mut() => {
+                    if let Err(error) = outcome {
+                        debug!(%peer, %error, "connection");
+                    }
+                    return;
+                }
+                () = connection.close.cancelled() => return,
+                () = self.app.draining.cancelled(), if !is_ending => {
+                    is_ending = true;
+                    speaking.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+
+    async fn handle(
+        self: Arc<Self>,
+        request: hyper::Request<Incoming>,
+        asked: Asked,
+        connection: Arc<Connection>,
+    ) -> Result<Response<Body>, Infallible> {
+        connection.busy();
+        let _in_flight = InFlight::begin(&self.app);
+        let began = asked.at;
+        let mut request: Request = request.map(Body::new);
+        request.extensions_mut().insert(asked);
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let span = trace::span(&request);
+        let answered = self.router.clone().oneshot(request).instrument(span.clone()).await;
+        let mut response = answered.unwrap_or_else(|never: Infallible| match never {});
+        let matched = response.extensions_mut().remove::<Matched>();
+        if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+            span.in_scope(|| debug!(kind = ?problem.kind, "{}", problem.detail()));
+            let allow = response.headers_mut().remove(ALLOW);
+            response = problem.render(&path);
+            response.headers_mut().extend(allow.map(|methods| (ALLOW, methods)));
+        }
+        secure(&mut response);
+        let took = began.elapsed();
+        let route = matched.as_ref().map_or("none", |matched| matched.0.as_str());
+        let code = response.status().as_u16();
+        self.app.metrics.answered(route, trace::method(&method), code, took);
+        span.in_scope(|| debug!(code, ms = took.as_secs_f64() * 1e3, "answered"));
+        if response.extensions().get::<crate::routes::Streaming>().is_none() {
+            connection.idle();
+        }
+        Ok(response)
+    }
+}
+
+/// What goes out when there is no room for one more connection, before anything was read.
+fn no_room() -> String {
+    let body = r#"{"type":"urn:leasehold:problem:too-many-requests","title":"Too many requests at once","status":429,"detail":"too many connections, and all of them are busy","instance":"/"}"#;
+    format!(
+        "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nConnection: close\r\n\
+         Content-Type: application/problem+json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// What every answer says to a browser.
+fn secure(response: &mut Response<Body>) {
+    let headers = response.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    headers
+        .entry(CONTENT_SECURITY_POLICY)
+        .or_insert(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+}
+
+/// A host that went down says nothing: whoever waits there would wait in our queue for as long as it
+/// asked for.
+fn notice_dead_peers(stream: &TcpStream) {
+    use rustix::net::sockopt;
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    let _ = sockopt::set_tcp_keepidle(stream, Duration::from_secs(10));
+    let _ = sockopt::set_tcp_keepintvl(stream, Duration::from_secs(5));
+    let _ = sockopt::set_tcp_keepcnt(stream, 3);
+    let _ = sockopt::set_tcp_user_timeout(stream, 20_000);
+}
+
+/// Counts a request until it is answered, or dropped.
+struct InFlight<'a>(&'a App);
+
+impl<'a> InFlight<'a> {
+    fn begin(app: &'a App) -> Self {
+        app.metrics.in_flight.inc();
+        Self(app)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.metrics.in_flight.dec();
+    }
+}
