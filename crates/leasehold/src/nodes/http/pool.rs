@@ -1,14 +1,17 @@
 //! Connections to the lock server. Each carries one request at a time and is used again; one that
 //! broke, or whose answer nobody waited for, is closed.
 //!
-//! A request is sent at most once. Only one that certainly was not written, because the server had
-//! closed an idle connection, goes out on a fresh one.
+//! A request is sent at most once, but for two kinds that go out once more, on a fresh connection, if
+//! the server closed the idle one: whatever certainly was not written, and releases and looks, which
+//! may be repeated. An acquire may not: the server gives back what it granted to a connection that
+//! broke, and would take it from the second.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
+use hyper::Method;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
@@ -117,26 +120,35 @@ impl Pool {
             let reason = format!("{CONNECTIONS_MAX} requests are under way already");
             return Err(NodeError::Overloaded { reason });
         };
-        let mut request = self.request(call)?;
-        loop {
-            let (mut connection, is_fresh) = match self.take_idle() {
-                Some(connection) => (connection, false),
-                None => (self.connect_by(patience).await?, true),
-            };
-            let answer = timeout_at(patience.answer_by, connection.exchange(request));
-            match answer.await.map_err(|_| patience.is_over())? {
-                Ok(response) => {
-                    self.put_back(connection);
-                    return Ok(response);
+        let request = self.request(call)?;
+        let answer = match self.take_idle() {
+            Some(connection) => match self.exchange_on(connection, request.clone(), patience).await
+            {
+                Err(failed) if failed.may_go_again(call) && Instant::now() < patience.send_by => {
+                    let fresh = self.connect_by(patience).await?;
+                    self.exchange_on(fresh, request, patience).await
                 }
-                Err(Failed::NotSent(unsent, _))
-                    if !is_fresh && Instant::now() < patience.send_by =>
-                {
-                    request = *unsent;
-                }
-                Err(Failed::NotSent(_, error) | Failed::Sent(error)) => return Err(error),
+                answer => answer,
+            },
+            None => {
+                let fresh = self.connect_by(patience).await?;
+                self.exchange_on(fresh, request, patience).await
             }
-        }
+        };
+        answer.map_err(|failed| failed.error)
+    }
+
+    async fn exchange_on(
+        &self,
+        mut connection: Connection,
+        request: Request,
+        patience: Patience,
+    ) -> Result<Response, Failed> {
+        let answer = timeout_at(patience.answer_by, connection.exchange(request)).await;
+        let response =
+            answer.map_err(|_| Failed { was_sent: true, error: patience.is_over() })??;
+        self.put_back(connection);
+        Ok(response)
     }
 
     /// Sends one request on a connection of its own and hands over the answer's body as it comes.
@@ -215,11 +227,19 @@ impl Pool {
     }
 }
 
-/// What became of a request that was not answered.
-enum Failed {
-    /// Not a byte of it was written: here it is.
-    NotSent(Box<Request>, NodeError),
-    Sent(NodeError),
+/// Why a request was not answered.
+struct Failed {
+    /// Unless not a byte of it was written.
+    was_sent: bool,
+    error: NodeError,
+}
+
+impl Failed {
+    fn may_go_again(&self, call: &Call) -> bool {
+        let may_be_repeated = matches!(call.method, Method::GET | Method::DELETE);
+        let is_broken = matches!(self.error, NodeError::Unreachable { .. });
+        !self.was_sent || (may_be_repeated && is_broken)
+    }
 }
 
 impl Connection {
@@ -237,20 +257,15 @@ impl Connection {
     async fn exchange(&mut self, request: Request) -> Result<Response, Failed> {
         // One that was used before may have to be told first that its last answer is read.
         if let Err(error) = self.sender.ready().await {
-            return Err(Failed::NotSent(Box::new(request), broken(&error)));
+            return Err(Failed { was_sent: false, error: broken(&error) });
         }
-        let head = match self.sender.try_send_request(request).await {
-            Ok(head) => head,
-            Err(mut error) => {
-                let words = broken(error.error());
-                return Err(match error.take_message() {
-                    Some(request) => Failed::NotSent(Box::new(request), words),
-                    None => Failed::Sent(words),
-                });
-            }
-        };
+        let head = self.sender.try_send_request(request).await.map_err(|mut error| Failed {
+            was_sent: error.take_message().is_none(),
+            error: broken(error.error()),
+        })?;
         let status = head.status();
-        let body = read_body(head.into_body()).await.map_err(Failed::Sent)?;
+        let body = read_body(head.into_body()).await;
+        let body = body.map_err(|error| Failed { was_sent: true, error })?;
         Ok(Response { status, body })
     }
 }
