@@ -22,8 +22,8 @@ export const SOON_MS = 15_000;
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 
 /**
- * Runs `body(page, context)` on a new page. `options.refusals`: the HTTP statuses that the browser may note on its
- * console, because the case provokes them; the rest goes to the browser context.
+ * Runs `body(page, context)` on a new page. `options.refusals`: the HTTP statuses and network errors that the
+ * browser may note on its console, because the case provokes them; the rest goes to the browser context.
  */
 export async function browse(body, { refusals = [], ...options } = {}) {
   const browser = await chromium.launch({ executablePath: place.chromium, headless: true, args: FLAGS });
@@ -58,7 +58,8 @@ export async function browse(body, { refusals = [], ...options } = {}) {
 }
 
 function isRefusal(text, refusals) {
-  return refusals.some((status) => text.includes(`the server responded with a status of ${status} `));
+  const words = (refusal) => (typeof refusal === "number" ? `the server responded with a status of ${refusal} ` : `Failed to load resource: ${refusal}`);
+  return refusals.some((refusal) => text.includes(words(refusal)));
 }
 
 export async function logIn(page, token) {
