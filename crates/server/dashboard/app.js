@@ -60,6 +60,7 @@ function leave() {
   stream.stop();
   lock_page?.close();
   lock_page = null;
+  byId("force").close();
   model.overview = null;
   for (const id of ["overview", "lock", "about", "stream", "log-out", "banner"]) byId(id).hidden = true;
   document.title = "Leasehold";
@@ -116,7 +117,7 @@ function update() {
   const { server } = model.overview;
   setText(byId("version"), server.version);
   setText(byId("instance"), server.instance);
-  showCluster();
+  showCluster(lock_page?.name);
   if (lock_page === null) {
     showLocks();
     showCharts();

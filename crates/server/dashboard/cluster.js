@@ -10,7 +10,8 @@ const ICON_COLOUR = { ok: "%231a7f4b", degraded: "%23b87400", risk: "%23b87400",
 let level_before = null;
 let states_before = new Map();
 
-export function showCluster() {
+/** `subject`: the lock whose page is open. */
+export function showCluster(subject) {
   const { cluster, rates } = model.overview;
   const quorum = quorumOf(cluster);
   setAttribute(byId("quorum"), "data-level", quorum.level);
@@ -22,13 +23,14 @@ export function showCluster() {
   reconcile(byId("lights"), cluster.nodes, (node) => node.node, makeLight, (light, node) => fillLight(light, node, short.get(node.node)));
   reconcile(byId("node-rows"), cluster.nodes, (node) => node.node, makeNode, fillNode);
   setText(byId("backend"), cluster.backend);
-  showInTab(quorum);
+  showInTab(quorum, subject);
   tell(quorum, cluster.nodes);
 }
 
 /** The tab says it, too, while another one is looked at. */
-function showInTab(quorum) {
-  document.title = quorum.level === "ok" ? "Leasehold" : `${quorum.word}: ${quorum.headline} · Leasehold`;
+function showInTab(quorum, subject) {
+  const trouble = quorum.level === "ok" ? null : `${quorum.word}: ${quorum.headline}`;
+  document.title = [trouble, subject, "Leasehold"].filter(Boolean).join(" · ");
   const icon = `data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Ccircle cx='8' cy='8' r='6' fill='${ICON_COLOUR[quorum.level]}'/%3E%3C/svg%3E`;
   setAttribute(byId("icon"), "href", icon);
 }
