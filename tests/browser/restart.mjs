@@ -19,5 +19,7 @@ await browse(
     await row(page, "after").waitFor();
     await says(page, "#event-list", /acquired.*after/);
   },
-  { refusals: [401, "net::ERR_CONNECTION_REFUSED", "net::ERR_INCOMPLETE_CHUNKED_ENCODING", "net::ERR_CONNECTION_RESET"] },
+  {
+    refusals: [401, "net::ERR_CONNECTION_REFUSED", "net::ERR_INCOMPLETE_CHUNKED_ENCODING", "net::ERR_CONNECTION_RESET"],
+  },
 );

@@ -21,7 +21,12 @@ const byId = (id) => document.getElementById(id);
 let lock_page = null;
 let hide_timer = null;
 
-const stream = new Stream("/v1/events", SILENCE_MS, { event: happened, alive: streamIsAlive, cut: streamIsCut, refused: mustLogIn });
+const stream = new Stream("/v1/events", SILENCE_MS, {
+  event: happened,
+  alive: streamIsAlive,
+  cut: streamIsCut,
+  refused: mustLogIn,
+});
 
 async function enter() {
   try {
