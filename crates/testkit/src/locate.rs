@@ -16,7 +16,7 @@ pub enum Need {
     Redis,
     /// `valkey-server`.
     Valkey,
-    /// A Python that can import redis, redlock and pottery.
+    /// A Python that can import redis, redlock and pottery, and has mypy and schemathesis.
     PythonPeers,
     /// A folder whose `node_modules` holds redlock, redis-semaphore and ioredis.
     NodePeers,
@@ -32,6 +32,12 @@ pub enum Need {
     Alertmanager,
     /// `haproxy`.
     Haproxy,
+    /// `java`, with the compiler.
+    Java,
+    /// `chromium`, or its variant without windows.
+    Browser,
+    /// A folder whose `node_modules` holds playwright-core and axe-core.
+    Playwright,
 }
 
 impl Need {
@@ -47,6 +53,9 @@ impl Need {
             Need::Promtool => "promtool",
             Need::Alertmanager => "alertmanager",
             Need::Haproxy => "haproxy",
+            Need::Java => "java",
+            Need::Browser => "chromium",
+            Need::Playwright => "node with playwright-core",
         }
     }
 
@@ -62,6 +71,9 @@ impl Need {
             Need::Promtool => "LEASEHOLD_TEST_PROMTOOL",
             Need::Alertmanager => "LEASEHOLD_TEST_ALERTMANAGER",
             Need::Haproxy => "LEASEHOLD_TEST_HAPROXY",
+            Need::Java => "LEASEHOLD_TEST_JAVA",
+            Need::Browser => "LEASEHOLD_TEST_CHROMIUM",
+            Need::Playwright => "LEASEHOLD_TEST_PLAYWRIGHT",
         }
     }
 
@@ -77,6 +89,9 @@ impl Need {
             Need::Promtool => "promtool",
             Need::Alertmanager => "prometheus-alertmanager",
             Need::Haproxy => "haproxy",
+            Need::Java => "java",
+            Need::Browser => "chromium",
+            Need::Playwright => "playwright",
         })
     }
 
@@ -86,7 +101,7 @@ impl Need {
             _ => self.usual_place(),
         };
         let proof = match self {
-            Need::NodePeers => place.join("node_modules"),
+            Need::NodePeers | Need::Playwright => place.join("node_modules"),
             _ => place.clone(),
         };
         proof.exists().then_some(place)
