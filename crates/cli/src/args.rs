@@ -66,8 +66,8 @@ enum RunCommand {
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Options of all commands")]
 pub(crate) struct Global {
-    /// Where the locks live: sqlite:PATH, redis://a,b,c, rediss://…, unix://… [env:
-    /// LEASEHOLD_BACKEND] [default: sqlite:]
+    /// Where the locks live: sqlite:PATH, redis://a,b,c, rediss://…, unix://…, or a lock server,
+    /// https://HOST [env: LEASEHOLD_BACKEND] [default: sqlite:]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) backend: Option<String>,
     /// The settings file, instead of leasehold.toml in the usual places [env: LEASEHOLD_CONFIG]

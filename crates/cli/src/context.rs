@@ -43,10 +43,14 @@ impl Context {
 
     /// What the settings say about the backend.
     pub(crate) fn builder(&self) -> Builder {
-        let builder = Locks::builder().url(&self.backend).background(Background::CurrentRuntime);
-        match &self.settings.holder.value {
-            Some(label) => builder.holder(label),
-            None => builder,
+        let mut builder =
+            Locks::builder().url(&self.backend).background(Background::CurrentRuntime);
+        if let Some(label) = &self.settings.holder.value {
+            builder = builder.holder(label);
         }
+        if let Some(token) = &self.settings.token.value {
+            builder = builder.token(&token.0);
+        }
+        builder
     }
 }

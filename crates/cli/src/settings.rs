@@ -45,6 +45,8 @@ pub(crate) struct Settings {
     pub(crate) wait: Setting<Option<Duration>>,
     /// Who holds, for people; `None` for `user@host:pid`.
     pub(crate) holder: Setting<Option<String>>,
+    /// What opens a lock server, where the URL says nothing. Never shown.
+    pub(crate) token: Setting<Option<Secret>>,
     /// When to use colors.
     pub(crate) color: Setting<ColorChoice>,
     /// Which traces to write.
@@ -53,13 +55,24 @@ pub(crate) struct Settings {
     pub(crate) file: Option<PathBuf>,
 }
 
+/// A text that is never shown.
+#[derive(Clone)]
+pub(crate) struct Secret(pub(crate) String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
 /// A setting's name in the file, and its variable. Not `LEASEHOLD_HOLDER`: `run` gives that to its
 /// command, and it names one acquisition.
-const KEYS: [(&str, &str); 6] = [
+const KEYS: [(&str, &str); 7] = [
     ("backend", "LEASEHOLD_BACKEND"),
     ("ttl", "LEASEHOLD_TTL"),
     ("wait", "LEASEHOLD_WAIT"),
     ("holder", "LEASEHOLD_HOLDER_LABEL"),
+    ("token", "LEASEHOLD_TOKEN"),
     ("color", "LEASEHOLD_COLOR"),
     ("log", "LEASEHOLD_LOG"),
 ];
@@ -83,6 +96,7 @@ impl Settings {
             ttl: layers.get("ttl", None, "10s", duration::parse)?,
             wait: layers.get("wait", None, "forever", wait)?,
             holder: layers.get("holder", None, "", optional)?,
+            token: layers.get("token", None, "", |text| Ok(optional(text)?.map(Secret)))?,
             color: layers.get("color", color, "auto", |text| ColorChoice::from_str(text, false))?,
             log: layers.get("log", None, "", optional)?,
             file: file.path,
@@ -95,7 +109,7 @@ impl Settings {
     }
 
     /// All values as they may be shown, in the order of the documentation.
-    pub(crate) fn shown(&self) -> [(&'static str, String, &Source); 6] {
+    pub(crate) fn shown(&self) -> [(&'static str, String, &Source); 7] {
         let color = self.color.value.to_possible_value();
         let wait = self.wait.value.map_or_else(|| "forever".to_owned(), duration::short);
         let or = |value: &Option<String>, default: &str| {
@@ -106,6 +120,11 @@ impl Settings {
             ("ttl", duration::short(self.ttl.value), &self.ttl.source),
             ("wait", wait, &self.wait.source),
             ("holder", or(&self.holder.value, "user@host:pid"), &self.holder.source),
+            (
+                "token",
+                self.token.value.as_ref().map_or("none", |_| "***").into(),
+                &self.token.source,
+            ),
             ("color", color.map_or(String::new(), |c| c.get_name().to_owned()), &self.color.source),
             ("log", or(&self.log.value, "off"), &self.log.source),
         ]
@@ -186,7 +205,7 @@ pub(crate) fn has_password(url: &str) -> bool {
 /// Only that there is one: the library judges it when it is opened.
 fn backend(text: &str) -> Result<String, String> {
     match text.trim() {
-        "" => Err("it is empty; write it like sqlite:PATH or redis://a,b,c".into()),
+        "" => Err("it is empty; write it like sqlite:PATH, redis://a,b,c or https://host".into()),
         text => Ok(text.to_owned()),
     }
 }

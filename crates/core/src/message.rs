@@ -105,6 +105,13 @@ pub enum Owner {
 pub enum Reply {
     /// Acquire: owned now, and the fence went strictly up to the proposal.
     Granted,
+    /// Acquire, by a service that makes its own fences, such as a lock server: owned now, with this
+    /// one. Counts only where that service is the whole quorum: numbers of two of them could not be
+    /// compared.
+    GrantedWith {
+        /// The fence that went strictly up there.
+        fence: Fence,
+    },
     /// Acquire or extend: somebody else owns it. Nothing was written.
     Busy {
         /// Who.
@@ -319,7 +326,7 @@ impl fmt::Display for Owner {
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Granted => f.write_str("ok"),
+            Self::Granted | Self::GrantedWith { .. } => f.write_str("ok"),
             Self::Busy { owner, expires_in: Some(left), .. } => {
                 write!(f, "held by {owner}, {left:.1?} left")
             }

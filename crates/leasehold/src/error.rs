@@ -59,7 +59,9 @@ impl fmt::Display for NodeReport {
         write!(f, "{} ", self.node)?;
         match &self.answer {
             None => f.write_str("not waited for"),
-            Some(Ok(Reply::Granted)) => write!(f, "ok {:.1?}", self.after),
+            Some(Ok(Reply::Granted | Reply::GrantedWith { .. })) => {
+                write!(f, "ok {:.1?}", self.after)
+            }
             Some(Ok(reply)) => reply.fmt(f),
             Some(Err(error)) => error.fmt(f),
         }

@@ -42,7 +42,7 @@ fn any_lease_reads_back_from_its_token_which_needs_no_quotes() {
 }
 
 /// URLs of all backends, right and wrong.
-const URLS: [&[u8]; 8] = [
+const URLS: [&[u8]; 10] = [
     b"redis://u:pass@10.0.0.1:6379,10.0.0.2,[::1]:7/3?timeout=50ms&max_ttl=30s&prefix=x",
     b"rediss://a?ca=/ca.pem&cert=/c.pem&key=/k.pem&protocol=2",
     b"unix:///run/redis.sock?db=4&strict=on",
@@ -51,6 +51,8 @@ const URLS: [&[u8]; 8] = [
     b"sqlite:///var/lib/locks.db?fence_retention=7days",
     b"memory:?max_ttl=18446744073709551615s&max_clock_skew=18446744073709551615s",
     b"redis+unix://u@/x?db=99999999999",
+    b"https://:token@locks.example:7717/?ca=/ca.pem&token_file=/t&timeout=1s",
+    b"http://[::1]?drift=1%25",
 ];
 
 /// Everything that becomes of a URL before a connection is opened.
@@ -64,6 +66,7 @@ fn read(url: &str) -> Vec<String> {
     vec![
         shown(Locks::builder().url(url).check()),
         shown(crate::nodes::redis::parse_url(url).map(|(nodes, _)| nodes)),
+        shown(crate::nodes::http::parse_url(url).map(|(server, _)| server)),
         format!("{:?}", Locks::builder().url(url)),
         without_password(url),
     ]
@@ -95,7 +98,7 @@ fn a_password_is_never_shown_whatever_is_wrong_with_its_url() {
         };
         let (before, after, tail) = (some(4), some(4), some(6));
         let user = ["", "u", "%00", "us er"][some(3).len() % 4];
-        let scheme = ["redis", "rediss", "unix", "redis+unix", "http", "sqlite", "re dis"];
+        let scheme = ["redis", "rediss", "unix", "redis+unix", "http", "sqlite", "https"];
         let scheme = scheme[some(6).len() % scheme.len()];
         let host = ["a", "a:1,b", "", "[::1", "a:x", "a,,b"][some(5).len() % 6];
         // `unix://u:@/path` is right, and shows its path.

@@ -334,7 +334,8 @@ impl Held {
             return Err(now);
         }
         self.settle_reserve(&mut state, now);
-        if let Some(fence) = state.last.take().and_then(|op| op.with(|round| round.superseded())) {
+        let superseded = state.last.take().and_then(|op| op.with(|round| round.superseded()));
+        if let Some(fence) = superseded.filter(|_| cluster.raises) {
             state.keeper.superseded(fence);
         }
         let propose = |above| cluster.propose(&self.lock, above, now);
@@ -356,6 +357,9 @@ impl Held {
     fn reserve(&self, now: Moment) {
         let (mut state, cluster) = (self.state(), &self.cluster);
         let HeldState { keeper, turn: Some(turn), reserve, .. } = &mut *state else { return };
+        if !cluster.raises {
+            return;
+        }
         let has_more = |reserve: &Reserve| reserve.goes_beyond(turn.place());
         let is_seen_to =
             reserve.as_ref().is_some_and(has_more) && keeper.lease().fence < keeper.lease().token;
@@ -485,7 +489,7 @@ impl Held {
     /// Leaves a good lease to the next waiter of this process, if there is one, as it is on the nodes.
     fn leave(&self) -> bool {
         let state = &mut *self.state();
-        if !matches!(state.phase, Phase::Held) {
+        if !matches!(state.phase, Phase::Held) || !self.cluster.raises {
             return false;
         }
         let deadline = state.keeper.lease().deadline;

@@ -7,7 +7,7 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use leasehold::Locks;
 //!
-//! // also "sqlite:locks.db" and "redis://10.0.0.1,10.0.0.2,10.0.0.3"
+//! // also "sqlite:locks.db", "redis://10.0.0.1,10.0.0.2,10.0.0.3" and "https://locks.example"
 //! let locks = Locks::open("memory:").await?;
 //!
 //! let Some(guard) = locks.lock("nightly-backup").try_acquire().await? else {
@@ -35,7 +35,7 @@
 //!               │  ▲
 //!       Request │  │ Reply
 //!               ▼  │
-//!             nodes: memory · sqlite · redis
+//!             nodes: memory · sqlite · redis · lock server
 //! ```
 
 mod background;

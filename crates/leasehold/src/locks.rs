@@ -40,10 +40,12 @@ impl Locks {
     ///   user's data folder
     /// * `redis://[user:password@]a[:port],b,c[/db]`, each address an independent node; `rediss://`
     ///   with TLS, `unix://PATH` for a socket
+    /// * `https://[:TOKEN@]host[:port]`, a lock server, `leasehold serve`; `http://` without TLS
     /// * `memory:`, for this process only
     ///
     /// Parameters after `?`: `prefix`, `timeout`, `max_ttl`, `max_clock_skew`, `drift`,
-    /// `fence_retention`, `quarantine`, `strict`; see [`Builder`].
+    /// `fence_retention`, `quarantine`, `strict`; see [`Builder`]. For a lock server `timeout`,
+    /// `drift`, `token_file`, and with TLS `ca`, `cert`, `key`.
     ///
     /// Nodes that are down do not make it fail: a lock asked for without a quorum does.
     pub async fn open(url: impl Into<String>) -> Result<Self, OpenError> {

@@ -58,6 +58,14 @@ pub trait Node: Send + Sync + 'static {
     /// Counts the connections to the node. A change means: examine it again before it may vote.
     fn generation(&self) -> watch::Receiver<u64>;
 
+    /// Whether a lease can be raised to a higher number, and be acquired once more by the same holder,
+    /// as [`Request::Extend`] and [`Request::Acquire`] allow it. Where it cannot, because the node
+    /// makes the numbers itself, a lease is not handed over inside a process: it is given back, and
+    /// the next waiter asks.
+    fn raises(&self) -> bool {
+        true
+    }
+
     /// Calls `told` once when `lock` has no owner here, or may have none: at once if it has none
     /// already. Ends when what is returned is dropped. `None` if this node gives no such hints.
     ///

@@ -15,6 +15,8 @@ use crate::clock::{Clock, SystemClock};
 use crate::driver::{CaretakerSettings, Cluster, ClusterSettings, Limit};
 use crate::error::{OpenError, OptionsError};
 use crate::node::{Node, NodeId};
+#[cfg(feature = "http")]
+use crate::nodes::http::{self, ServerConfig, ServerNode};
 use crate::nodes::memory::MemoryNode;
 #[cfg(feature = "redis")]
 use crate::nodes::redis::{DEFAULT_PREFIX, RedisConfig, RedisNode};
@@ -24,6 +26,10 @@ use crate::nodes::sqlite::{self, SqliteNode};
 /// A server answers within a millisecond; one that does not within this is as good as down.
 #[cfg(feature = "redis")]
 const REDIS_LIMIT: Limit = Limit { time: Duration::from_millis(50), share_of_ttl: 0.05 };
+
+/// A lock server asks nodes of its own, and nobody else could answer instead.
+#[cfg(feature = "http")]
+const SERVER_LIMIT: Limit = Limit { time: Duration::from_secs(1), share_of_ttl: 0.25 };
 
 /// A file or a table is one node: nobody else could answer instead, so patience costs nothing but
 /// validity.
@@ -60,8 +66,19 @@ pub struct Builder {
     fence_retention: Duration,
     forget_every: Duration,
     holder: Option<String>,
+    token: Option<Token>,
     background: Background,
     clock: Arc<dyn Clock>,
+}
+
+/// What opens a lock server. Never shown.
+#[derive(Clone)]
+struct Token(#[cfg_attr(not(feature = "http"), expect(dead_code))] String);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("…")
+    }
 }
 
 #[derive(Clone)]
@@ -96,6 +113,7 @@ impl Default for Builder {
             fence_retention: FENCE_RETENTION,
             forget_every: Duration::from_secs(3600),
             holder: None,
+            token: None,
             background: Background::default(),
             clock: Arc::new(SystemClock),
         }
@@ -127,8 +145,8 @@ impl Builder {
     }
 
     /// How long a node may take to answer, connecting included. Longer tolerates slow networks;
-    /// shorter keeps more of each lease. Default: 50 ms and at most 5 % of the Ttl for servers; one
-    /// second and at most half of the Ttl for a file.
+    /// shorter keeps more of each lease. Default: 50 ms and at most 5 % of the Ttl for Redis; one
+    /// second and at most half of the Ttl for a file, a quarter for a lock server.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -194,6 +212,12 @@ impl Builder {
         self
     }
 
+    /// The token to show to a lock server, where the URL names none.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(Token(token.into()));
+        self
+    }
+
     /// Where background work runs. Default: on a thread of our own.
     pub fn background(mut self, background: Background) -> Self {
         self.background = background;
@@ -253,7 +277,10 @@ impl Builder {
     }
 
     /// The nodes, in the order given. URLs may change other settings.
-    #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "only servers need it"))]
+    #[cfg_attr(
+        not(any(feature = "redis", feature = "http")),
+        expect(unused_variables, reason = "only servers need it")
+    )]
     fn connect(&mut self, background: &Handle) -> Result<(Vec<Arc<dyn Node>>, Limit), OpenError> {
         let urls = match &self.source {
             Source::Nodes(nodes) => return Ok((nodes.clone(), LOCAL_LIMIT)),
@@ -281,6 +308,18 @@ impl Builder {
                 let node = SqliteNode::open(&path, self.clock.clone()).map_err(file)?;
                 Ok((vec![Arc::new(node)], LOCAL_LIMIT))
             }
+            #[cfg(feature = "http")]
+            [Backend::Server { config }] => {
+                let around = http::Surroundings {
+                    clock: self.clock.clone(),
+                    runtime: background.clone(),
+                    label: self.holder_label().into(),
+                    max_ttl_default: MAX_TTL_OF_ONE,
+                };
+                let node = ServerNode::new(config.clone(), around)
+                    .map_err(|error| OpenError::File(error.to_string()))?;
+                Ok((vec![Arc::new(node)], SERVER_LIMIT))
+            }
             #[cfg(feature = "redis")]
             backends if backends.iter().all(|b| matches!(b, Backend::Redis { .. })) => {
                 let prefix: Arc<str> = self.prefix.as_deref().unwrap_or(DEFAULT_PREFIX).into();
@@ -304,8 +343,8 @@ impl Builder {
                 Ok((nodes, REDIS_LIMIT))
             }
             _ => Err(OptionsError::Nodes(
-                "only Redis nodes can be combined; a file, a table or another service is a quorum \
-                 of one"
+                "only Redis nodes can be combined; a file, a table or a lock server is a quorum of \
+                 one"
                     .into(),
             )
             .into()),
@@ -315,9 +354,9 @@ impl Builder {
     fn read_url(&mut self, url: &str) -> Result<Backend, OptionsError> {
         let bad =
             |reason: &str| OptionsError::Url { url: without_password(url), reason: reason.into() };
-        let (scheme, rest) = url.split_once(':').ok_or_else(|| {
-            bad("it has no scheme; known are sqlite:, memory:, redis://, rediss:// and unix://")
-        })?;
+        let (scheme, rest) = url
+            .split_once(':')
+            .ok_or_else(|| bad(&format!("it has no scheme; known are {KNOWN_SCHEMES}")))?;
         match scheme {
             "memory" => {
                 let (path, mut parameters) = split_parameters(rest)?;
@@ -350,18 +389,43 @@ impl Builder {
                 self.read_parameters(url, parameters)?;
                 Ok(Backend::Redis { configs })
             }
+            #[cfg(feature = "http")]
+            "http" | "https" => {
+                let (config, parameters) =
+                    http::parse_url(url).map_err(|error| bad(&error.to_string()))?;
+                let token = self.token.as_ref().map(|token| token.0.as_str());
+                let config = config.or_token(token).map_err(|error| bad(&error.to_string()))?;
+                self.read_server_parameters(url, parameters)?;
+                Ok(Backend::Server { config })
+            }
             _ => Err(bad(&format!(
-                "unknown scheme `{}`; known are sqlite:, memory:, redis://, rediss:// and unix://",
+                "unknown scheme `{}`; known are {KNOWN_SCHEMES}",
                 quotable(scheme, url)
             ))),
         }
     }
 
-    fn read_parameters(
+    /// What else there is to set, a lock server sets for all its clients.
+    #[cfg(feature = "http")]
+    fn read_server_parameters(
         &mut self,
         url: &str,
-        parameters: Vec<(String, String)>,
+        parameters: Parameters,
     ) -> Result<(), OptionsError> {
+        let is_known = |name: &str| matches!(name, "timeout" | "drift");
+        if let Some((name, _)) = parameters.iter().find(|(name, _)| !is_known(name)) {
+            return Err(OptionsError::UnknownParameter {
+                url: without_password(url),
+                name: quotable(name, url),
+                known: "timeout, drift, token_file; for https also ca, cert, key; all else is set \
+                        where `leasehold serve` runs"
+                    .into(),
+            });
+        }
+        self.read_parameters(url, parameters)
+    }
+
+    fn read_parameters(&mut self, url: &str, parameters: Parameters) -> Result<(), OptionsError> {
         for (name, value) in parameters {
             self.read_parameter(url, &name, value).map_err(|error| match error {
                 // The value stands in the reason, too.
@@ -439,11 +503,9 @@ impl Builder {
     }
 }
 
-/// A list of one needs no names: no other list of one that has this node in it can differ, and a
-/// file may be moved or a host called by another name.
 fn fingerprint(ids: &[&NodeId]) -> Fingerprint {
     match ids {
-        [_] => Fingerprint::of_members(["the only node"]),
+        [_] => Fingerprint::of_one(),
         ids => Fingerprint::of_members(ids.iter().map(|id| id.as_str())),
     }
 }
@@ -460,7 +522,14 @@ enum Backend {
     Redis {
         configs: Vec<RedisConfig>,
     },
+    #[cfg(feature = "http")]
+    Server {
+        config: ServerConfig,
+    },
 }
+
+const KNOWN_SCHEMES: &str =
+    "sqlite:, memory:, redis://, rediss://, unix:// and, for a lock server, https:// and http://";
 
 type Parameters = Vec<(String, String)>;
 
@@ -512,7 +581,8 @@ pub fn without_password(url: &str) -> String {
     hide_password(url)
 }
 
-const SCHEMES: [&str; 4] = ["redis://", "rediss://", "unix://", "redis+unix://"];
+const SCHEMES: [&str; 6] =
+    ["redis://", "rediss://", "unix://", "redis+unix://", "http://", "https://"];
 
 /// A part of a URL as it may stand in an error: what comes before the last `@` may be a password.
 pub(crate) fn quotable(part: &str, url: &str) -> String {
@@ -548,7 +618,9 @@ fn hide_password(url: &str) -> String {
     match url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) {
         Some((scheme, rest)) => match rest.rfind('@') {
             Some(at) => {
-                let user = rest[..at].split(':').next().unwrap_or_default();
+                // Nobody but a lock server takes a token; one without its colon is none the less one.
+                let has_users = !matches!(scheme, "http" | "https");
+                let user = rest[..at].split(':').next().filter(|_| has_users).unwrap_or_default();
                 format!("{scheme}://{user}:***@{}", &rest[at + 1..])
             }
             None => url.to_owned(),
@@ -597,6 +669,10 @@ mod tests {
             ("u:secret@a", "***@a"),
             ("u:secret@x://a", "***@x://a"),
             ("redis://u:@,secret://@a", "redis://u:***@a"),
+            ("https://:secret@a:1/?ca=x", "https://:***@a:1/?ca=x"),
+            ("https://secret@a", "https://:***@a"),
+            ("http://secret:secret@a", "http://:***@a"),
+            ("https://:secret@a,https://:secret@b", "https://:***@a,https://:***@b"),
         ] {
             assert_eq!(without_password(url), shown);
         }
@@ -612,6 +688,14 @@ mod tests {
             "redis://u:x,secret://b@a",
             "u:secret@a",
             "secret@a:1",
+            "https://secret@a",
+            "https://secret:x@a",
+            "https://:x?secret@a",
+            "https://:x/secret@a",
+            "https://x:secret?@a",
+            "https://:x#secret@a",
+            "https://:x%20secret@a",
+            "https://:secret@a?max_ttl=1s",
         ] {
             let error = Builder::default().url(url).check().unwrap_err();
             let words = format!("{error} {error:?}");
@@ -621,6 +705,22 @@ mod tests {
         assert!(error.to_string().contains("`a:99999`"), "what is no password is: {error}");
         let builder = Builder::default().url("redis://u:secret@a");
         assert!(!format!("{builder:?}").contains("secret"), "{builder:?}");
+        let builder = Builder::default().url("https://a").token("secret");
+        assert!(!format!("{builder:?}").contains("secret"), "{builder:?}");
+    }
+
+    #[cfg(feature = "http")]
+    #[test]
+    fn a_lock_server_has_few_parameters_and_says_which() {
+        Builder::default().url("https://a?timeout=2s&drift=1%25&ca=/ca.pem").check().unwrap();
+        for name in ["prefix", "max_ttl", "quarantine", "nodes", "x"] {
+            let url = format!("https://a?{name}=1s");
+            let error = Builder::default().url(url).check().unwrap_err().to_string();
+            assert!(error.contains(&format!("unknown parameter `{name}`")), "{error}");
+            assert!(error.contains("timeout, drift, token_file"), "{error}");
+        }
+        let error = Builder::default().url("https://a").token("a b").check().unwrap_err();
+        assert!(error.to_string().contains("printable ASCII"), "{error}");
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Going through everything that is asked of a node in a lock's life, to find out beforehand what a
 //! node does not let us do.
 
-use leasehold_core::{Fence, Holder, LockName, Request, Ttl};
+use leasehold_core::{Fence, Holder, LockName, Reply, Request, Ttl};
 
 use crate::Locks;
-use crate::error::{NodeReports, OptionsError};
+use crate::error::{NodeReport, NodeReports, OptionsError};
 use crate::locks::LOOK_LIMIT;
 
 impl Locks {
@@ -22,24 +22,29 @@ impl Locks {
         let ttl = Ttl::new(5 * LOOK_LIMIT)?;
         let acquire =
             Request::Acquire { lock: lock.clone(), holder: holder.clone(), proposal, ttl };
-        let extend = Request::Extend {
-            lock: lock.clone(),
-            holder: holder.clone(),
-            token: proposal,
-            next: proposal,
-            ttl,
+        let mut said = vec![("acquire", self.ask_for_reports(acquire).await)];
+        // Where a lock server made the number, that one.
+        let own = |report: &NodeReport| match report.answer {
+            Some(Ok(Reply::GrantedWith { fence })) => Some(fence),
+            _ => None,
         };
-        let mut said = Vec::new();
+        let token = said[0].1.0.iter().find_map(own).unwrap_or(proposal);
+        let (same_lock, same_holder) = (lock.clone(), holder.clone());
+        let extend =
+            Request::Extend { lock: same_lock, holder: same_holder, token, next: token, ttl };
         for (what, request) in [
-            ("acquire", acquire),
             ("extend", extend),
             ("inspect", Request::Inspect { lock: lock.clone() }),
             ("list", Request::List { prefix: lock.as_str().to_owned() }),
             ("release", Request::Release { lock, holder }),
         ] {
-            let mut gather = cluster.gather(request, LOOK_LIMIT).await;
-            said.push((what, self.reports(&mut gather)));
+            said.push((what, self.ask_for_reports(request).await));
         }
         Ok(said)
+    }
+
+    async fn ask_for_reports(&self, request: Request) -> NodeReports {
+        let mut gather = self.cluster().gather(request, LOOK_LIMIT).await;
+        self.reports(&mut gather)
     }
 }

@@ -19,6 +19,7 @@ struct Scribe {
     notes: Mutex<Notes>,
     /// Extensions that are on their way, while they are held up.
     held_up: Mutex<Option<Vec<Ask>>>,
+    raises: bool,
 }
 
 #[derive(Default)]
@@ -66,12 +67,20 @@ impl Node for Scribe {
     fn generation(&self) -> watch::Receiver<u64> {
         self.inner.generation()
     }
+
+    fn raises(&self) -> bool {
+        self.raises
+    }
 }
 
 async fn open() -> (Vec<Arc<Scribe>>, Locks) {
+    open_with(true).await
+}
+
+async fn open_with(raises: bool) -> (Vec<Arc<Scribe>>, Locks) {
     let scribe = |name| {
         let inner = MemoryNode::new(NodeId::new(name), Arc::new(SystemClock));
-        Arc::new(Scribe { inner, notes: Mutex::default(), held_up: Mutex::default() })
+        Arc::new(Scribe { inner, notes: Mutex::default(), held_up: Mutex::default(), raises })
     };
     let scribes: Vec<_> = ["a", "b", "c"].map(scribe).into();
     let nodes = scribes.iter().map(|scribe| scribe.clone() as Arc<dyn Node>).collect();
@@ -125,6 +134,33 @@ async fn dropping_the_guard_leaves_the_lease_as_well() {
     drop(held);
     let _heir = waiting.await.unwrap();
     assert!(scribes.iter().all(|scribe| scribe.notes.lock().unwrap().releases.is_empty()));
+}
+
+#[tokio::test]
+async fn where_numbers_cannot_be_raised_the_lock_is_given_back_and_the_next_waiter_asks_afresh() {
+    let (scribes, locks) = open_with(false).await;
+    for releases in [true, false] {
+        let held = first(&locks).await;
+        let (fence, holder) = (held.fence(), held.holder().clone());
+        let waiting = queue_up(&locks);
+        if releases {
+            assert_eq!(held.release().await, ReleaseOutcome::Released);
+        } else {
+            drop(held);
+        }
+        let next = waiting.await.unwrap();
+        assert!(next.fence() > fence);
+        assert_ne!(*next.holder(), holder);
+        for scribe in &scribes {
+            let mut notes = scribe.notes.lock().unwrap();
+            let notes = std::mem::take(&mut *notes);
+            assert_eq!(notes.acquires, [holder.clone(), next.holder().clone()]);
+            assert_eq!(notes.releases, [holder.clone()]);
+            assert_eq!(notes.extends, [], "nothing is raised beforehand");
+        }
+        drop(next);
+        scribes.iter().for_each(|scribe| *scribe.notes.lock().unwrap() = Notes::default());
+    }
 }
 
 #[tokio::test]

@@ -20,6 +20,14 @@ use crate::exit::{Exit, Failure};
 pub(crate) struct Args {}
 
 pub(crate) async fn exec(_: &Args, context: &Context) -> Result<Exit, Failure> {
+    if is_server(&context.backend) {
+        return Err(Failure::Usage(format!(
+            "{} is a lock server: its nodes are its own\n\
+             hint: run `leasehold init` with the nodes' backend URL, or `leasehold serve \
+             --trust-new-nodes`",
+            leasehold::without_password(&context.backend)
+        )));
+    }
     let locks = context.open().await?;
     locks.init().await?;
     let nodes: Vec<String> = locks.nodes().iter().map(|health| health.node.to_string()).collect();
@@ -36,4 +44,8 @@ pub(crate) async fn exec(_: &Args, context: &Context) -> Result<Exit, Failure> {
         context.output.text(&format!("{count} node(s) vote, {quorum} needed{limit}"))?;
     }
     Ok(Exit::Success)
+}
+
+fn is_server(backend: &str) -> bool {
+    ["http://", "https://"].iter().any(|scheme| backend.starts_with(scheme))
 }

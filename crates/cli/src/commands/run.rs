@@ -129,12 +129,14 @@ impl Args {
     }
 
     /// What the command knows before the lock is held; the guardian adds fence and holder.
-    fn environment(&self, context: &Context) -> [(&'static str, String); 3] {
+    fn environment(&self, context: &Context) -> [(&'static str, String); 4] {
         [
             ("LEASEHOLD_NAME", self.name.clone()),
             ("LEASEHOLD_TTL_MS", self.asking.ttl(context).as_millis().to_string()),
             // Instead of ours, which may hold a password.
             ("LEASEHOLD_BACKEND", without_user(&context.backend)),
+            // Empty, which means none: ours is not the command's.
+            ("LEASEHOLD_TOKEN", String::new()),
         ]
     }
 }
@@ -157,6 +159,7 @@ mod tests {
             ("redis://u:secret@a:1,b/0", "redis://a:1,b/0"),
             ("redis://u:se@cr/et?@a", "redis://a"),
             ("redis://a,b?prefix=x", "redis://a,b?prefix=x"),
+            ("https://:secret@a:1/?ca=x", "https://a:1/?ca=x"),
             ("sqlite:x@y", "sqlite:x@y"),
         ] {
             assert_eq!(without_user(url), shown);

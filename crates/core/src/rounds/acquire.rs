@@ -122,6 +122,7 @@ impl AcquireRound {
     /// A node answered round `number`. Answers of different rounds are never added up: one of an
     /// earlier round only tells a fence.
     pub fn answer(&mut self, now: Moment, number: u32, node: usize, answer: Answer) {
+        let answer = self.only_of_one(answer);
         if let Ok(
             Reply::Busy { fence, .. } | Reply::Behind { fence } | Reply::Superseded { fence },
         ) = &answer
@@ -130,6 +131,18 @@ impl AcquireRound {
         }
         if number == self.number {
             self.ballot.cast(now, node, answer);
+        }
+    }
+
+    /// A fence of a node's own making is one only if nobody else makes any.
+    fn only_of_one(&self, answer: Answer) -> Answer {
+        match answer {
+            Ok(Reply::GrantedWith { fence }) if self.quorum.nodes() > 1 => {
+                let nodes = self.quorum.nodes();
+                let reason = format!("a fence of its own, {fence}, as one of {nodes} nodes");
+                Err(NodeError::Garbled { reason })
+            }
+            answer => answer,
         }
     }
 
@@ -159,7 +172,7 @@ impl AcquireRound {
     }
 
     fn verdict(&self) -> Verdict {
-        let granted = self.ballot.count(|reply| matches!(reply, Reply::Granted));
+        let granted = self.ballot.count(is_grant);
         let behind = self.ballot.count(|reply| matches!(reply, Reply::Behind { .. }));
         let waiting = self.ballot.waiting();
         let needed = self.quorum.needed();
@@ -185,14 +198,23 @@ impl AcquireRound {
         if validity.is_zero() || validity < self.spec.min_validity {
             return AcquireStep::GiveUp(Refusal::TooLate { validity });
         }
+        let fence = self.fence_of_a_service().unwrap_or(self.proposal);
         AcquireStep::Acquired(Lease {
             lock: self.spec.lock.clone(),
             holder: self.spec.holder.clone(),
-            fence: self.proposal,
-            token: self.proposal,
+            fence,
+            token: fence,
             ttl: self.spec.ttl,
             deadline,
             uncertain: false,
+        })
+    }
+
+    /// The fence, where the only node made it itself.
+    fn fence_of_a_service(&self) -> Option<Fence> {
+        self.ballot.replies().find_map(|reply| match reply {
+            Reply::GrantedWith { fence } => Some(*fence),
+            _ => None,
         })
     }
 
@@ -215,10 +237,14 @@ impl AcquireRound {
 
     fn is_answered_by_quorum(&self) -> bool {
         let answered = self.ballot.count(|reply| {
-            matches!(reply, Reply::Granted | Reply::Busy { .. } | Reply::Behind { .. })
+            is_grant(reply) || matches!(reply, Reply::Busy { .. } | Reply::Behind { .. })
         });
         answered >= self.quorum.needed()
     }
+}
+
+fn is_grant(reply: &Reply) -> bool {
+    matches!(reply, Reply::Granted | Reply::GrantedWith { .. })
 }
 
 enum Verdict {
@@ -393,6 +419,40 @@ mod tests {
         assert_eq!(feed(&mut second, answers), AcquireStep::AskAgain);
         second.answer(Moment::default(), 2, 0, unsent());
         assert!(!second.was_never_asked(0), "the first round was granted");
+    }
+
+    fn with_its_own(fence: u64) -> Answer {
+        Ok(Reply::GrantedWith { fence: Fence::new(fence).unwrap() })
+    }
+
+    #[test]
+    fn a_service_that_is_the_whole_quorum_makes_the_fence_and_the_deadline_counts_from_sending() {
+        // Also one below the proposal: the service's numbers are compared with each other only.
+        for fence in [7, 100, 5_000] {
+            let step = feed(&mut round(1), [with_its_own(fence)]);
+            let AcquireStep::Acquired(lease) = step else { panic!("{step:?}") };
+            assert_eq!((lease.fence.get(), lease.token.get()), (fence, fence));
+            assert_eq!(lease.deadline, SENT.plus(Duration::from_millis(988)));
+        }
+        let mut late = round(1);
+        let now = SENT.plus(Duration::from_millis(988));
+        late.answer(now, 1, 0, with_its_own(7));
+        let too_late = Refusal::TooLate { validity: Duration::ZERO };
+        assert_eq!(late.step(now), AcquireStep::GiveUp(too_late));
+    }
+
+    #[test]
+    fn a_fence_of_its_own_making_is_garbled_from_one_of_several_nodes() {
+        for nodes in [2, 3, 5] {
+            let mut round = round(nodes);
+            let answers = (0..nodes).map(|node| with_its_own(100 + node as u64));
+            assert_eq!(feed(&mut round, answers), AcquireStep::GiveUp(Refusal::NoQuorum));
+            let mut votes = round.ballot().votes().iter().flatten();
+            assert!(votes.all(|vote| matches!(vote.answer, Err(NodeError::Garbled { .. }))));
+        }
+        // Nor does it help a quorum of others.
+        let answers = [Ok(Reply::Granted), with_its_own(100), dead()];
+        assert_eq!(feed(&mut round(3), answers), AcquireStep::GiveUp(Refusal::NoQuorum));
     }
 
     #[test]

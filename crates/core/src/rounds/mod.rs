@@ -95,7 +95,7 @@ impl Ballot {
 impl fmt::Display for Vote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.answer {
-            Ok(Reply::Granted) => write!(f, "ok {:.1?}", self.after),
+            Ok(Reply::Granted | Reply::GrantedWith { .. }) => write!(f, "ok {:.1?}", self.after),
             Ok(reply) => reply.fmt(f),
             Err(error) => error.fmt(f),
         }

@@ -73,6 +73,8 @@ pub(crate) struct Cluster {
     pub(crate) drift: Drift,
     pub(crate) policy: AdmissionPolicy,
     pub(crate) limit: Limit,
+    /// Whether leases can be raised to higher numbers, and so be handed over inside this process.
+    pub(crate) raises: bool,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) background: Handle,
     pub(crate) queues: Queues,
@@ -103,6 +105,7 @@ impl Cluster {
         let member = |node| Member::new(node, settings.policy.clone(), progress.clone());
         let members: Vec<_> = nodes.into_iter().map(member).map(Arc::new).collect();
         let cluster = Arc::new(Self {
+            raises: members.iter().all(|member| member.node.raises()),
             members,
             quorum: Quorum::majority_of(count),
             drift: settings.policy.drift,

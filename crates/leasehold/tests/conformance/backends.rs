@@ -6,18 +6,52 @@ use std::sync::Arc;
 use leasehold::clock::SystemClock;
 use leasehold::node::{Node, NodeId};
 use leasehold::nodes::memory::MemoryNode;
-use leasehold::{Builder, Locks};
+use leasehold::{Builder, Holder, Locks, Owner, ReleaseOutcome};
+use leasehold_server::{Server, Settings};
 use leasehold_testkit::{Need, RedisServer, ServerBuilder};
+use sha2::{Digest as _, Sha256};
 
 /// A backend under test.
 pub(crate) struct Backend {
     client: Box<dyn Fn() -> Builder + Send + Sync>,
     pub(crate) nodes: usize,
+    /// How a holder is shown to others.
+    pub(crate) shown: fn(&Holder) -> Owner,
+    /// What a release says that is repeated at once.
+    pub(crate) released_again: ReleaseOutcome,
     /// Servers and folders that must live as long as the test.
     _alive: Box<dyn Any + Send + Sync>,
 }
 
 impl Backend {
+    fn new<A: Any + Send + Sync>(
+        nodes: usize,
+        alive: A,
+        client: impl Fn() -> Builder + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            client: Box::new(client),
+            nodes,
+            shown: |holder| Owner::Holder(holder.clone()),
+            released_again: ReleaseOutcome::AlreadyExpired,
+            _alive: Box::new(alive),
+        }
+    }
+
+    /// The same locks, through a lock server.
+    async fn behind_a_server(self) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Server::start(self.open().await, Settings::default(), listener).unwrap();
+        let url = format!("http://{}", server.address());
+        let client = move || Locks::builder().url(&url);
+        Self {
+            shown: shown_by_a_server,
+            // The answer to the first may have got lost.
+            released_again: ReleaseOutcome::Released,
+            ..Self::new(1, (server, self), client)
+        }
+    }
+
     /// Another client of the same locks.
     pub(crate) async fn open(&self) -> Locks {
         self.builder().open().await.expect("open")
@@ -32,15 +66,13 @@ impl Backend {
 pub(crate) async fn memory() -> Option<Backend> {
     let node: Arc<dyn Node> =
         Arc::new(MemoryNode::new(NodeId::new("memory"), Arc::new(SystemClock)));
-    let client = move || Locks::builder().nodes(vec![node.clone()]);
-    Some(Backend { client: Box::new(client), nodes: 1, _alive: Box::new(()) })
+    Some(Backend::new(1, (), move || Locks::builder().nodes(vec![node.clone()])))
 }
 
 pub(crate) async fn sqlite() -> Option<Backend> {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("locks.db").display());
-    let client = move || Locks::builder().url(&url);
-    Some(Backend { client: Box::new(client), nodes: 1, _alive: Box::new(folder) })
+    Some(Backend::new(1, folder, move || Locks::builder().url(&url)))
 }
 
 pub(crate) async fn one_redis() -> Option<Backend> {
@@ -66,5 +98,24 @@ fn servers(need: Need, server: ServerBuilder, count: usize) -> Option<Backend> {
     let client = move || {
         Locks::builder().url(&url).timeout(std::time::Duration::from_secs(1)).trust_new_nodes()
     };
-    Some(Backend { client: Box::new(client), nodes: count, _alive: Box::new(servers) })
+    Some(Backend::new(count, servers, client))
+}
+
+pub(crate) async fn server_on_sqlite() -> Option<Backend> {
+    Some(sqlite().await?.behind_a_server().await)
+}
+
+pub(crate) async fn server_on_one_redis() -> Option<Backend> {
+    Some(one_redis().await?.behind_a_server().await)
+}
+
+pub(crate) async fn server_on_five_redis() -> Option<Backend> {
+    Some(five_redis().await?.behind_a_server().await)
+}
+
+/// With a digest in place of the random part, with which the lease could be released.
+fn shown_by_a_server(holder: &Holder) -> Owner {
+    let digest = Sha256::digest(holder.as_str());
+    let nonce = u128::from_be_bytes(digest[..16].try_into().unwrap());
+    Owner::Holder(Holder::new(holder.label(), nonce).unwrap())
 }

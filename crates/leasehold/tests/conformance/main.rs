@@ -67,3 +67,6 @@ conformance!(sqlite);
 conformance!(one_redis);
 conformance!(five_redis);
 conformance!(one_valkey);
+conformance!(server_on_sqlite);
+conformance!(server_on_one_redis);
+conformance!(server_on_five_redis);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use leasehold::{Drift, NodeError, NodeHealth, NodeReports, NodeState};
 
+use super::SCRATCH;
 use super::finding::{Finding, Level};
 use super::members::{membership, ttl};
 use crate::commands::nodes::offset;
@@ -53,10 +54,14 @@ pub(super) fn judge(patient: &Patient) -> Vec<Finding> {
             findings.push(Finding::ok("version", node, version));
         }
         findings.extend(rights(patient, index));
+        findings.extend(round_trip(node, patient));
+        // What its nodes are like, a lock server knows better: `leasehold doctor` there.
+        if is_server(node) {
+            continue;
+        }
         findings.extend(eviction(node));
         findings.extend(persistence(node, patient));
         findings.extend(clock(patient, index));
-        findings.extend(round_trip(node, patient));
         findings.extend(identity(node));
     }
     findings.extend(membership(patient));
@@ -126,7 +131,12 @@ fn standing(node: &NodeHealth) -> Finding {
             "credentials",
             error.to_string(),
             no_vote,
-            format!("set user and password in the backend URL; try them: {cli} --askpass PING"),
+            match is_server(node) {
+                true => "set LEASEHOLD_TOKEN; on the server: leasehold token new".into(),
+                false => format!(
+                    "set user and password in the backend URL; try them: {cli} --askpass PING"
+                ),
+            },
         )
         .at(node),
         NodeState::Down { error } if error.to_string().contains("is too old") => Finding::bad(
@@ -142,7 +152,7 @@ fn standing(node: &NodeHealth) -> Finding {
             "reach",
             error.to_string(),
             no_vote,
-            format!("start it, or open the way to it; try: {cli} PING"),
+            format!("start it, or open the way to it; try: {}", ping(node)),
         )
         .at(node),
         _ => Finding::bad(
@@ -150,7 +160,7 @@ fn standing(node: &NodeHealth) -> Finding {
             "reach",
             "it did not answer yet",
             no_vote,
-            format!("try: {cli} PING"),
+            format!("try: {}", ping(node)),
         )
         .at(node),
     }
@@ -178,6 +188,12 @@ fn rights(patient: &Patient, index: usize) -> Option<Finding> {
             format!("{what}: {error}"),
             "it counts as voting but cannot: fewer failures are survived",
             match error {
+                NodeError::Denied { .. } if is_server(node) => {
+                    format!("a token that may: leasehold token new --scope 'lock:{SCRATCH}' --scope read")
+                }
+                _ if is_server(node) => {
+                    format!("see what the server says: curl {}/readyz", node.node)
+                }
                 NodeError::Denied { .. } => {
                     format!("{} ACL SETUSER … as docs/backends/redis.md says", redis_cli(node))
                 }
@@ -308,6 +324,19 @@ pub(super) fn is_file(node: &NodeHealth) -> bool {
     ["sqlite:", "memory:"].iter().any(|scheme| node.node.as_str().starts_with(scheme))
 }
 
+/// Whether it stands for nodes of its own.
+pub(super) fn is_server(node: &NodeHealth) -> bool {
+    ["http://", "https://"].iter().any(|scheme| node.node.as_str().starts_with(scheme))
+}
+
+/// A command that tells whether it is there.
+fn ping(node: &NodeHealth) -> String {
+    match is_server(node) {
+        true => format!("curl {}/healthz", node.node),
+        false => format!("{} PING", redis_cli(node)),
+    }
+}
+
 fn redis_cli(node: &NodeHealth) -> String {
     let name = node.node.as_str();
     match (address(name), name.strip_prefix("unix:").and_then(|path| path.rsplit_once('/'))) {
@@ -326,6 +355,7 @@ mod tests {
         assert_eq!(address("10.0.0.1:6379/0"), Some(("10.0.0.1", 6379)));
         assert_eq!(address("[::1]:7000/2"), Some(("[::1]", 7000)));
         assert_eq!(address("unix:/run/redis.sock/0"), None);
+        assert_eq!(address("https://10.0.0.1:7717"), None);
         let record = "leasehold1 cluster=ab nodes=3 max_ttl=30000 life=00 run=f00 state=admitted";
         assert_eq!((field(record, "run"), field(record, "born")), (Some("f00"), None));
     }

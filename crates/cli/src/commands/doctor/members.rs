@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use leasehold::NodeHealth;
 
-use super::checks::{Patient, address, field, is_file};
+use super::checks::{Patient, address, field, is_file, is_server};
 use super::finding::{Finding, Level};
 use crate::duration::{short, typed};
 
@@ -14,7 +14,9 @@ pub(super) fn membership(patient: &Patient) -> Vec<Finding> {
     let mut findings = Vec::new();
     let count = patient.nodes.len();
     let survived = count - patient.quorum;
-    if count == 1 && !patient.nodes.iter().all(is_file) {
+    if patient.nodes.iter().all(is_server) {
+        // Its nodes are counted where it runs.
+    } else if count == 1 && !patient.nodes.iter().all(is_file) {
         findings.push(Finding::bad(
             Level::Warning,
             "nodes",

@@ -3,21 +3,17 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use leasehold_core::NodeError;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
 use super::resp::{Decoded, Value, decode};
 use super::url::Address;
+use crate::nodes::dial::{open_tcp, unreachable};
 
-/// A dead peer is noticed after 10 + 3 · 5 s even on a connection that nobody uses.
-const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
-const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
 /// Room that is made for each read.
 const READ_BYTES: usize = 16 * 1024;
 
@@ -197,7 +193,7 @@ impl Link {
     /// Opens a connection.
     pub(super) async fn open(
         address: &Address,
-        #[cfg(feature = "tls")] tls: Option<&super::tls::Tls>,
+        #[cfg(feature = "tls")] tls: Option<&crate::nodes::tls::Tls>,
     ) -> Result<Self, NodeError> {
         let (host, port) = match address {
             Address::Tcp { host, port } => (host, *port),
@@ -303,54 +299,5 @@ impl Incoming {
             Ok(Decoded::Incomplete) => Ok(None),
             Err(reason) => Err(NodeError::Garbled { reason }),
         }
-    }
-}
-
-async fn open_tcp(host: &str, port: u16) -> Result<TcpStream, NodeError> {
-    let addresses = tokio::net::lookup_host((host, port)).await.map_err(|error| {
-        let reason = format!("no such host `{host}`: {}", system_words(&error));
-        NodeError::Unreachable { reason }
-    })?;
-    let mut last = io::Error::other(format!("no such host `{host}`"));
-    for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(stream) => {
-                prepare(&stream).map_err(|e| unreachable(&e))?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(unreachable(&last))
-}
-
-fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let keepalive =
-        socket2::TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
-    socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive)
-}
-
-/// An error of the system as this node's reason.
-pub(super) fn unreachable(error: &io::Error) -> NodeError {
-    NodeError::Unreachable { reason: system_words(error) }
-}
-
-/// `connection refused`, not `Connection refused (os error 111)`.
-fn system_words(error: &io::Error) -> String {
-    let words = error.to_string();
-    // With TLS 1.3 a server's objection to our certificate comes with the first reply.
-    #[cfg(feature = "tls")]
-    if error.get_ref().is_some_and(|inner| inner.is::<tokio_rustls::rustls::Error>()) {
-        return format!("TLS: {words}");
-    }
-    let words = words.split(" (os error").next().unwrap_or_default();
-    let mut letters = words.chars();
-    match (letters.next(), letters.next()) {
-        // Not an abbreviation such as TLS.
-        (Some(first), Some(second)) if second.is_lowercase() => {
-            format!("{}{}", first.to_lowercase(), &words[first.len_utf8()..])
-        }
-        _ => words.to_owned(),
     }
 }

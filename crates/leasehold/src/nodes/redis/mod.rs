@@ -22,8 +22,6 @@ mod read;
 mod resp;
 mod script;
 mod task;
-#[cfg(feature = "tls")]
-mod tls;
 mod url;
 
 use std::fmt;
@@ -47,10 +45,12 @@ use self::queue::Queue;
 #[cfg(test)]
 pub(crate) use self::script::names as script_names;
 use self::task::Dialer;
-#[cfg(feature = "tls")]
-pub use self::tls::TlsError;
 pub use self::url::{Parsed, RedisConfig, UrlError, parse_url};
 use crate::node::{Ask, Node, NodeId, OnKnock, OnPlace, OnWatched, Place, Ticket, Watch};
+#[cfg(feature = "tls")]
+use crate::nodes::tls::Tls;
+#[cfg(feature = "tls")]
+pub use crate::nodes::tls::TlsError;
 
 /// What stands before a lock's name unless something else is set. `leasehold:` alone would let a
 /// lock called `node` meet the identity record.
@@ -99,7 +99,7 @@ impl RedisNode {
         }
         #[cfg(feature = "tls")]
         let tls = match (&config.tls, &config.address) {
-            (Some(paths), url::Address::Tcp { host, .. }) => Some(tls::Tls::new(paths, host)?),
+            (Some(paths), url::Address::Tcp { host, .. }) => Some(Tls::new(paths, host)?),
             _ => None,
         };
         let closing = CancellationToken::new();

@@ -10,9 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::handshake::shake_hands;
 use super::hints::Knocks;
-use super::link::{Batch, Link, unreachable};
+use super::link::{Batch, Link};
 use super::queue::{Queue, Replies};
 use super::url::RedisConfig;
+use crate::nodes::dial::unreachable;
 
 /// The first pause after a failed attempt: a server that restarts is back in no time.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
@@ -35,7 +36,7 @@ pub(super) struct Dialer {
     pub(super) limit: Duration,
     pub(super) knocks: Arc<Knocks>,
     #[cfg(feature = "tls")]
-    pub(super) tls: Option<super::tls::Tls>,
+    pub(super) tls: Option<crate::nodes::tls::Tls>,
 }
 
 /// Answers everybody, however the task ends: also when its runtime goes away.

@@ -10,6 +10,7 @@ use percent_encoding::percent_decode_str;
 use url::Url;
 
 use crate::node::NodeId;
+use crate::nodes::dial::TlsPaths;
 use crate::options::{is_scheme, quotable};
 
 const PORT: u16 = 6379;
@@ -46,14 +47,6 @@ pub(super) enum Address {
     Unix(PathBuf),
     #[cfg(test)]
     Simulated(super::link::Dial),
-}
-
-/// The files of a TLS connection.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct TlsPaths {
-    pub(super) ca: Option<PathBuf>,
-    pub(super) cert: Option<PathBuf>,
-    pub(super) key: Option<PathBuf>,
 }
 
 /// Why a text is not the URL of a Redis node.

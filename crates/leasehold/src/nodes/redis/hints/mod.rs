@@ -48,7 +48,7 @@ pub(crate) fn script_names() -> [(&'static str, &'static str, &'static str); 2] 
 pub(super) struct Opener {
     pub(super) config: RedisConfig,
     #[cfg(feature = "tls")]
-    pub(super) tls: Option<super::tls::Tls>,
+    pub(super) tls: Option<crate::nodes::tls::Tls>,
     pub(super) runtime: Handle,
     pub(super) closing: CancellationToken,
 }

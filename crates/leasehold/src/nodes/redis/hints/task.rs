@@ -7,10 +7,11 @@ use leasehold_core::NodeError;
 use tokio::time::{MissedTickBehavior, timeout};
 
 use super::super::handshake::{accepted, log_in};
-use super::super::link::{Batch, Link, Received, unreachable};
+use super::super::link::{Batch, Link, Received};
 use super::super::resp::encode;
 use super::state::State;
 use super::{LEAVE, Opener, STAND};
+use crate::nodes::dial::unreachable;
 
 /// Somebody waits for it, but not only for it.
 const OPEN_WITHIN: Duration = Duration::from_secs(1);

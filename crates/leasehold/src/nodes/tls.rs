@@ -10,7 +10,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
-use super::url::TlsPaths;
+use super::dial::TlsPaths;
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]

@@ -1,0 +1,121 @@
+//! Whoever waits is woken by the server's events, and not by the clock.
+
+use std::time::{Duration, Instant};
+
+use leasehold::Locks;
+
+use super::served::Served;
+use super::{LONG, SOON, is_up, ms};
+
+/// By the clock each of these rounds would take at least 0.75 s.
+const FAR_LESS: Duration = ms(400);
+
+/// How long it takes a waiter to get what `free` frees, `rounds` times.
+async fn rounds(ours: &Locks, theirs: &Locks, rounds: u32, free: Free) -> Duration {
+    let mut took = Duration::ZERO;
+    for round in 0..rounds {
+        let name = format!("l{round}");
+        let guard = ours.lock(&name).ttl(LONG).acquire().await.unwrap();
+        let (refused, mut refusals) = tokio::sync::mpsc::unbounded_channel();
+        let request = theirs.lock(&name).ttl(LONG).wait(LONG);
+        let waiter = tokio::spawn(request.on_refusal(move |_| _ = refused.send(())).acquire());
+        refusals.recv().await.expect("it is refused first");
+        // Time to subscribe, which nobody can see from here.
+        tokio::time::sleep(ms(200)).await;
+        let freed = Instant::now();
+        match free {
+            Free::Release => _ = guard.release().await,
+            Free::Drop => drop(guard),
+            Free::Force => assert!(ours.force_release(&name, guard.fence()).await.unwrap()),
+        }
+        let next = tokio::time::timeout(SOON, waiter).await.expect("woken").unwrap().unwrap();
+        took += freed.elapsed();
+        drop(next);
+    }
+    took
+}
+
+#[derive(Clone, Copy)]
+enum Free {
+    Release,
+    Drop,
+    Force,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_wakes_whoever_waits_elsewhere() {
+    let served = Served::on("memory:");
+    let (ours, theirs) = (served.open().await, served.open().await);
+    for free in [Free::Release, Free::Drop, Free::Force] {
+        let took = rounds(&ours, &theirs, 5, free).await;
+        assert!(took < 5 * FAR_LESS, "{took:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_was_freed_before_anybody_subscribed_is_noticed() {
+    let served = Served::on("memory:");
+    let (ours, theirs) = (served.open().await, served.open().await);
+    let mut took = Duration::ZERO;
+    for round in 0..10 {
+        let name = format!("l{round}");
+        let guard = ours.lock(&name).ttl(LONG).acquire().await.unwrap();
+        let (refused, mut refusals) = tokio::sync::mpsc::unbounded_channel();
+        let request = theirs.lock(&name).ttl(LONG).wait(LONG);
+        let waiter = tokio::spawn(request.on_refusal(move |_| _ = refused.send(())).acquire());
+        refusals.recv().await.expect("it is refused first");
+        // Now, while it subscribes.
+        let freed = Instant::now();
+        drop(guard);
+        drop(tokio::time::timeout(SOON, waiter).await.expect("woken").unwrap().unwrap());
+        took += freed.elapsed();
+    }
+    assert!(took < 10 * FAR_LESS, "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_of_one_process_follow_each_other_without_being_refused() {
+    let served = Served::on("memory:");
+    let ours = served.open().await;
+    let first = ours.lock("l").ttl(LONG).acquire().await.unwrap();
+    let (refused, mut refusals) = tokio::sync::mpsc::unbounded_channel();
+    let waiters: Vec<_> = (0..20)
+        .map(|_| {
+            let refused = refused.clone();
+            let request = ours.lock("l").ttl(LONG).wait(LONG);
+            let request = request.on_refusal(move |error| _ = refused.send(error.to_string()));
+            tokio::spawn(async move { request.acquire().await.map(|guard| guard.fence()) })
+        })
+        .collect();
+    drop(refused);
+    drop(first);
+    let mut last = leasehold::Fence::ZERO;
+    let mut fences = Vec::new();
+    for waiter in waiters {
+        fences.push(waiter.await.unwrap().unwrap());
+    }
+    fences.sort_unstable();
+    for fence in fences {
+        assert!(fence > last);
+        last = fence;
+    }
+    let refusal = refusals.recv().await;
+    assert_eq!(refusal, None, "an acquire waits for the release that was asked for before it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_gets_its_lock_from_a_server_that_was_away_meanwhile() {
+    let (_folder, url) = super::served::file();
+    let mut served = Served::on(url);
+    let (ours, theirs) = (served.open().await, served.open().await);
+    let guard = ours.lock("l").ttl(LONG).acquire().await.unwrap();
+    let waiter = tokio::spawn(theirs.lock("l").ttl(LONG).wait(LONG).acquire());
+    tokio::time::sleep(ms(300)).await;
+    served.kill();
+    tokio::time::sleep(ms(300)).await;
+    assert!(!waiter.is_finished(), "an outage is waited for");
+    served.start();
+    is_up(&ours).await;
+    drop(guard);
+    drop(tokio::time::timeout(SOON, waiter).await.expect("in time").unwrap().unwrap());
+}
