@@ -24,7 +24,10 @@ await browse(
     const meter = row(page, "invoice/42").getByRole("meter");
     const before = Number(await meter.getAttribute("aria-valuenow"));
     assert.ok(before > 0 && before <= 300, `${before} s left of 300`);
-    await page.waitForFunction(([bar, value]) => Number(bar.getAttribute("aria-valuenow")) < value, [await meter.elementHandle(), before]);
+    await page.waitForFunction(
+      ([bar, value]) => Number(bar.getAttribute("aria-valuenow")) < value,
+      [await meter.elementHandle(), before],
+    );
     assert.match(await meter.getAttribute("aria-valuetext"), /^\d+ seconds left$/);
 
     await page.locator("#locks-filter").fill("BILLING");
@@ -35,10 +38,14 @@ await browse(
     await page.locator("#locks-filter").fill("");
     await row(page, "invoice/42").waitFor();
 
-    await page.locator("#events-pause").click();
+    await acquire("younger");
+    await row(page, "younger").getByRole("link").focus();
+
+    await page.locator("#events-pause").dispatchEvent("click");
     const kept = await page.locator("#event-list").textContent();
     await leasehold("release", lease.token);
     await row(page, "invoice/42").waitFor({ state: "detached" });
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), "younger", "the focus stays");
     await says(page, "#events-pause", /Go on \(\d+ new\)/);
     assert.equal(await page.locator("#event-list").textContent(), kept, "paused");
     await page.locator("#events-pause").click();

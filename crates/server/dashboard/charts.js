@@ -39,13 +39,15 @@ const CHARTS = [
   },
   {
     title: "Contention",
-    unit: "of attempts in a minute",
+    unit: "of attempts",
     write: percent,
     least_top: 0.2,
     lines: [
-      { label: "contended", colour: "--line-1", values: contention, fill: true },
-      { label: "alert at", colour: "--line-3", values: constant(() => ALERT), dash: true },
+      { label: "in 1 min", colour: "--line-1", values: contention, fill: true },
+      { label: "alert", colour: "--line-3", values: constant(() => ALERT), dash: true },
     ],
+    // What the alert looks at.
+    also: () => `in 5 min ${percent(model.overview.rates.contention_rate)}`,
   },
   {
     title: "Nodes that vote",
@@ -105,12 +107,27 @@ class Chart {
     this.values = spec.lines.map(() => h("span", { class: "value" }));
     this.at = h("span", { class: "unit" });
     this.summary = h("span", { class: "off-screen" });
-    const legend = spec.lines.map((line, i) => h("li", {}, h("span", { class: `key ${line.dash ? "dash" : ""}`, "data-line": line.colour }), `${line.label} `, this.values[i]));
+    const legend = spec.lines.map((line, i) =>
+      h(
+        "li",
+        {},
+        h("span", { class: `key ${line.dash ? "dash" : ""}`, "data-line": line.colour }),
+        `${line.label} `,
+        this.values[i],
+      ),
+    );
+    this.also = h("li", {});
     this.plot = h("div", { class: "plot", "aria-hidden": "true" });
     this.element = h(
       "figure",
       { class: "panel chart" },
-      h("figcaption", {}, h("h3", {}, spec.title, " ", this.at), this.summary, h("ul", { class: "legend", "aria-hidden": "true" }, ...legend)),
+      h(
+        "figcaption",
+        {},
+        h("h3", {}, spec.title, " ", this.at),
+        this.summary,
+        h("ul", { class: "legend", "aria-hidden": "true" }, ...legend, spec.also ? this.also : null),
+      ),
       this.plot,
     );
     this.resizer = new ResizeObserver(() => this.uplot?.setSize({ width: this.plot.clientWidth, height: HEIGHT }));
@@ -128,7 +145,13 @@ class Chart {
 
   options() {
     const grid = { stroke: colour("--grid"), width: 1 };
-    const axis = { stroke: colour("--muted"), font: "11px system-ui, sans-serif", grid, ticks: { show: false }, gap: 4 };
+    const axis = {
+      stroke: colour("--muted"),
+      font: "11px system-ui, sans-serif",
+      grid,
+      ticks: { show: false },
+      gap: 4,
+    };
     const { write, axis_words, lines, whole } = this.spec;
     return {
       width: Math.max(120, this.plot.clientWidth),
@@ -136,10 +159,26 @@ class Chart {
       padding: [6, 16, 0, 0],
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, sync: { key: "leasehold" }, points: { size: 5 } },
-      scales: { x: { time: true, range: (_, __, max) => [(max ?? SPAN_S) - SPAN_S, max ?? SPAN_S] }, y: { range: (_, __, max) => [0, this.top(max)] } },
+      scales: {
+        x: { time: true, range: (_, __, max) => [(max ?? SPAN_S) - SPAN_S, max ?? SPAN_S] },
+        y: { range: (_, __, max) => [0, this.top(max)] },
+      },
       axes: [
-        { ...axis, grid: { show: false }, size: 18, space: 44, incrs: [60, 120, 300], values: (_, splits) => splits.map((at) => clock(new Date(at * 1000)).slice(0, 5)) },
-        { ...axis, size: 50, space: 28, incrs: whole ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] : undefined, values: (_, splits) => splits.map(axis_words ?? write) },
+        {
+          ...axis,
+          grid: { show: false },
+          size: 18,
+          space: 44,
+          incrs: [60, 120, 300],
+          values: (_, splits) => splits.map((at) => clock(new Date(at * 1000)).slice(0, 5)),
+        },
+        {
+          ...axis,
+          size: 50,
+          space: 28,
+          incrs: whole ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] : undefined,
+          values: (_, splits) => splits.map(axis_words ?? write),
+        },
       ],
       series: [{}, ...lines.map((line) => this.line(line))],
       hooks: { setCursor: [(chart) => this.showValues(chart.cursor.idx)] },
@@ -178,6 +217,7 @@ class Chart {
     const at = under ?? times.length - 1;
     const point_under = under !== null && under !== undefined && times[at] !== undefined;
     lines.forEach((values, i) => setText(this.values[i], this.spec.write(values[at] ?? null)));
+    if (this.spec.also) setText(this.also, this.spec.also());
     setText(this.at, point_under ? `at ${clock(new Date(times[at] * 1000))}` : this.spec.unit);
   }
 
@@ -192,6 +232,7 @@ class Chart {
       if (dash) return `${label} ${last}`;
       return `${label}: now ${last}, from ${this.spec.write(Math.min(...known))} to ${this.spec.write(Math.max(...known))} in the last ${Math.max(1, Math.round((times.at(-1) - times[0]) / 60))} min`;
     });
+    if (this.spec.also) words.push(this.spec.also());
     setText(this.summary, `${words.join("; ")}.`);
   }
 }
