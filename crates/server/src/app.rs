@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use leasehold::{LeaseToken, LockName, LockStatus, Locks, ReleaseOutcome};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -140,34 +140,55 @@ impl App {
         let now = Instant::now();
         let granted = Some(Granted { ttl: token.ttl, reason });
         let (holder, fence, expires) = (token.holder.clone(), token.fence.get(), Some(now + left));
-        self.known.began(&token.name, Owned { holder, fence, at: now, expires, granted });
-        self.events.tell("acquired", Some(token.name.clone()), members);
+        self.began(&token.name, Owned { holder, fence, at: now, expires, granted }, members);
+    }
+
+    /// A lock has a new owner. Whoever had it before, and did not give it back, has it no more.
+    pub(crate) fn began(&self, lock: &LockName, owned: Owned, members: Value) {
+        if let Some(before) = self.known.began(lock, owned) {
+            self.expired(lock, &before);
+        }
+        self.events.tell("acquired", Some(lock.clone()), members);
+    }
+
+    /// A lease ran out, which is a loss for whoever got it here.
+    pub(crate) fn expired(&self, lock: &LockName, owned: &Owned) {
+        if owned.granted.is_some() {
+            self.metrics.lost("expired");
+            self.stats.lost();
+        }
+        let members = json!({"holder": owned.holder.label(), "fence": owned.fence, "seen": true});
+        self.events.tell("expired", Some(lock.clone()), members);
     }
 
     /// Gives a lease back and tells of it.
     pub(crate) async fn release(&self, token: &LeaseToken) -> ReleaseOutcome {
         let outcome = self.locks.release(token).await;
-        let (word, kind) = match &outcome {
-            ReleaseOutcome::Released => ("released", "released"),
-            ReleaseOutcome::AlreadyExpired => ("expired", "expired"),
-            ReleaseOutcome::TakenOver { .. } => ("taken_over", "lost"),
-            _ => ("unknown", ""),
+        let (word, event, lost) = match &outcome {
+            ReleaseOutcome::Released => ("released", "released", None),
+            ReleaseOutcome::AlreadyExpired => ("expired", "expired", Some("expired")),
+            ReleaseOutcome::TakenOver { .. } => ("taken_over", "lost", Some("stolen")),
+            _ => ("unknown", "", None),
         };
         let held_for = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH + Duration::from_micros(token.fence.get()))
             .ok()
             .filter(|_| word == "released");
         self.metrics.released(word, held_for);
-        if kind.is_empty() {
+        if event.is_empty() {
             return outcome;
         }
         let was_known = self.known.ended(&token.name, &token.holder, word == "released");
         if word == "released" {
             self.stats.released();
         }
+        if let Some(reason) = lost.filter(|_| was_known.is_some()) {
+            self.metrics.lost(reason);
+            self.stats.lost();
+        }
         if word == "released" || was_known.is_some() {
             let members = json!({"holder": token.holder.label(), "fence": token.fence.get()});
-            self.events.tell(kind, Some(token.name.clone()), members);
+            self.events.tell(event, Some(token.name.clone()), members);
         }
         outcome
     }

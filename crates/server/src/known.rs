@@ -75,9 +75,12 @@ impl Known {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A lock has a new owner.
-    pub(crate) fn began(&self, lock: &LockName, owned: Owned) {
-        self.state().owners.insert(lock.clone(), owned);
+    /// A lock has a new owner. Says who had it before, if nobody was told of its end.
+    pub(crate) fn began(&self, lock: &LockName, owned: Owned) -> Option<Owned> {
+        let mut state = self.state();
+        let before = state.owners.insert(lock.clone(), owned)?;
+        state.ended.note(&before.holder, false);
+        Some(before)
     }
 
     /// It was renewed.

@@ -13,6 +13,7 @@
 mod app;
 mod caller;
 mod connections;
+mod dashboard;
 mod delivery;
 mod events;
 mod extract;

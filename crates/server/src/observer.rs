@@ -136,8 +136,7 @@ fn tell_owner(app: &App, status: &LockStatus, at: Instant) {
         _ => {
             let (holder, granted) = (holder.clone(), None);
             let members = json!({"holder": holder.label(), "fence": fence, "seen": true});
-            app.known.began(lock, Owned { holder, fence, at, expires, granted });
-            app.events.tell("acquired", Some(lock.clone()), members);
+            app.began(lock, Owned { holder, fence, at, expires, granted }, members);
         }
     }
 }
@@ -147,14 +146,11 @@ fn tell_end(app: &App, lock: &LockName, owned: &Owned, at: Instant) {
     if owned.at >= at || app.known.ended(lock, &owned.holder, false).is_none() {
         return;
     }
-    let has_expired = owned.expires.is_some_and(|expires| expires <= at + NEAR_ITS_END);
-    let kind = if has_expired { "expired" } else { "released" };
-    if has_expired && owned.granted.is_some() {
-        app.metrics.lost("expired");
-        app.stats.lost();
+    if owned.expires.is_some_and(|expires| expires <= at + NEAR_ITS_END) {
+        return app.expired(lock, owned);
     }
     let members = json!({"holder": owned.holder.label(), "fence": owned.fence, "seen": true});
-    app.events.tell(kind, Some(lock.clone()), members);
+    app.events.tell("released", Some(lock.clone()), members);
 }
 
 /// What the dashboard shows.

@@ -1,12 +1,15 @@
 //! What Leasehold's own tests need around them: real Redis and Valkey servers that can be killed,
 //! paused and lied to about the time, a TCP proxy that misbehaves on request, certificates, and
-//! other people's lock libraries to meet on the same keys; and odd inputs for whatever reads any.
+//! other people's lock libraries to meet on the same keys; what runs beside a lock server
+//! (Prometheus, Alertmanager, HAProxy); and odd inputs for whatever reads any.
 //!
 //! Everything here is blocking and short, so that async tests can call it too. Nothing binds
 //! anything but 127.0.0.1, and nothing started here outlives the test process, however that ends.
 
 mod clock_shim;
+mod daemon;
 mod fuzz;
+mod http;
 mod locate;
 mod peers;
 mod ports;
@@ -18,7 +21,9 @@ mod tls;
 mod wait;
 
 pub use clock_shim::WallClock;
+pub use daemon::Daemon;
 pub use fuzz::{Input, fuzz};
+pub use http::{HttpAnswer, http_get, http_send};
 pub use locate::{Need, skip};
 pub use peers::{Answer, Peer};
 pub use ports::ReservedPort;

@@ -16,7 +16,7 @@ pub enum Need {
     Redis,
     /// `valkey-server`.
     Valkey,
-    /// A Python that can import redis, redlock and pottery.
+    /// A Python that can import redis, redlock and pottery, and has mypy and schemathesis.
     PythonPeers,
     /// A folder whose `node_modules` holds redlock, redis-semaphore and ioredis.
     NodePeers,
@@ -24,6 +24,20 @@ pub enum Need {
     Zsh,
     /// `fish`, with its functions.
     Fish,
+    /// `prometheus`.
+    Prometheus,
+    /// `promtool`, which checks and tries Prometheus' rules.
+    Promtool,
+    /// `prometheus-alertmanager`.
+    Alertmanager,
+    /// `haproxy`.
+    Haproxy,
+    /// `java`, with the compiler.
+    Java,
+    /// `chromium`, or its variant without windows.
+    Browser,
+    /// A folder whose `node_modules` holds playwright-core and axe-core.
+    Playwright,
 }
 
 impl Need {
@@ -35,6 +49,13 @@ impl Need {
             Need::NodePeers => "node with the peer libraries",
             Need::Zsh => "zsh",
             Need::Fish => "fish",
+            Need::Prometheus => "prometheus",
+            Need::Promtool => "promtool",
+            Need::Alertmanager => "alertmanager",
+            Need::Haproxy => "haproxy",
+            Need::Java => "java",
+            Need::Browser => "chromium",
+            Need::Playwright => "node with playwright-core",
         }
     }
 
@@ -46,6 +67,13 @@ impl Need {
             Need::NodePeers => "LEASEHOLD_TEST_NODE_PEERS",
             Need::Zsh => "LEASEHOLD_TEST_ZSH",
             Need::Fish => "LEASEHOLD_TEST_FISH",
+            Need::Prometheus => "LEASEHOLD_TEST_PROMETHEUS",
+            Need::Promtool => "LEASEHOLD_TEST_PROMTOOL",
+            Need::Alertmanager => "LEASEHOLD_TEST_ALERTMANAGER",
+            Need::Haproxy => "LEASEHOLD_TEST_HAPROXY",
+            Need::Java => "LEASEHOLD_TEST_JAVA",
+            Need::Browser => "LEASEHOLD_TEST_CHROMIUM",
+            Need::Playwright => "LEASEHOLD_TEST_PLAYWRIGHT",
         }
     }
 
@@ -57,6 +85,13 @@ impl Need {
             Need::NodePeers => "peers-node",
             Need::Zsh => "zsh",
             Need::Fish => "fish",
+            Need::Prometheus => "prometheus",
+            Need::Promtool => "promtool",
+            Need::Alertmanager => "prometheus-alertmanager",
+            Need::Haproxy => "haproxy",
+            Need::Java => "java",
+            Need::Browser => "chromium",
+            Need::Playwright => "playwright",
         })
     }
 
@@ -66,7 +101,7 @@ impl Need {
             _ => self.usual_place(),
         };
         let proof = match self {
-            Need::NodePeers => place.join("node_modules"),
+            Need::NodePeers | Need::Playwright => place.join("node_modules"),
             _ => place.clone(),
         };
         proof.exists().then_some(place)

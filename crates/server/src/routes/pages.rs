@@ -11,6 +11,7 @@ use serde_json::json;
 use super::{answer, ok};
 use crate::app::App;
 use crate::caller::Caller;
+use crate::dashboard;
 use crate::metrics;
 use crate::problem::{Kind, Problem};
 use crate::view;
@@ -23,12 +24,6 @@ const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
-
-/// A file of the dashboard: its name, type and content.
-type Asset = (&'static str, &'static str, &'static [u8]);
-
-/// The files of the dashboard, built in.
-const ASSETS: [Asset; 0] = [];
 
 pub(crate) async fn version() -> Response {
     ok(&json!({"name": "leasehold", "version": env!("CARGO_PKG_VERSION")}))
@@ -78,7 +73,7 @@ pub(crate) async fn asset(Path(file): Path<String>) -> Result<Response, Problem>
 }
 
 fn page(file: &str) -> Result<Response, Problem> {
-    let found = ASSETS.iter().find(|(name, ..)| *name == file);
+    let found = dashboard::FILES.iter().find(|(name, ..)| *name == file);
     let (_, media_type, content) =
         found.ok_or_else(|| Problem::new(Kind::NotFound, "there is no such file"))?;
     let mut response = (*content).into_response();

@@ -1,0 +1,142 @@
+//! The files for systemd, containers and Kubernetes: what can be said of them without running any.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::files::{path, replaced, text, yaml};
+
+/// The arguments after `serve` in each of the files.
+fn arguments() -> Vec<(&'static str, Vec<String>)> {
+    let mut found = Vec::new();
+    for file in ["deploy/compose.yml", "deploy/kubernetes.yaml"] {
+        let mut lists = Vec::new();
+        yaml(file).iter().for_each(|document| serve_lists(document, &mut lists));
+        assert!(!lists.is_empty(), "{file}: nobody serves");
+        found.extend(lists.into_iter().map(|list| (file, list)));
+    }
+    let unit = text("deploy/leasehold.service").replace("\\\n", " ");
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a start");
+    found.push(("deploy/leasehold.service", words_after_serve(start.split_whitespace())));
+    let image = text("deploy/Dockerfile");
+    let command = image.lines().find_map(|line| line.strip_prefix("CMD ")).expect("a command");
+    let command: Vec<String> = serde_json::from_str(command).expect("a list");
+    found.push(("deploy/Dockerfile", words_after_serve(command.iter().map(String::as_str))));
+    found
+}
+
+fn words_after_serve<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
+    words.skip_while(|word| *word != "serve").skip(1).map(str::to_owned).collect()
+}
+
+/// Lists at any depth in which `serve` stands.
+fn serve_lists(value: &Value, found: &mut Vec<Vec<String>>) {
+    match value {
+        Value::Array(items) if items.contains(&Value::from("serve")) => {
+            found.push(words_after_serve(items.iter().filter_map(Value::as_str)));
+        }
+        Value::Array(items) => items.iter().for_each(|item| serve_lists(item, found)),
+        Value::Object(fields) => fields.values().for_each(|value| serve_lists(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_option_in_the_files_is_one_of_the_server() {
+    let help = Command::new(env!("CARGO_BIN_EXE_leasehold")).args(["serve", "--help"]).output();
+    let help = String::from_utf8(help.expect("leasehold runs").stdout).expect("text");
+    let known: BTreeSet<&str> = help
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+        .filter(|word| word.starts_with("--"))
+        .collect();
+    let mut seen = 0;
+    for (file, arguments) in arguments() {
+        for option in arguments.iter().filter(|argument| argument.starts_with("--")) {
+            let name = option.split('=').next().expect("a name");
+            assert!(known.contains(name), "{file}: {name} is not an option of `leasehold serve`");
+            seen += 1;
+        }
+    }
+    assert!(seen > 10, "only {seen} options were found");
+}
+
+#[test]
+fn two_servers_stand_before_five_nodes_that_keep_everything() {
+    let compose = yaml("deploy/compose.yml").remove(0);
+    let services = compose["services"].as_object().expect("services");
+    let nodes: Vec<_> = services.keys().filter(|name| name.starts_with("redis-")).collect();
+    assert_eq!(nodes.len(), 5);
+    let backend = compose["x-server"]["environment"]["LEASEHOLD_BACKEND"].as_str().unwrap();
+    let listed: Vec<_> = backend.strip_prefix("redis://").unwrap().split(',').collect();
+    assert_eq!(listed, nodes);
+    let command = compose["x-redis"]["command"].as_array().expect("a command");
+    let command: Vec<_> = command.iter().filter_map(Value::as_str).collect();
+    for option in ["--appendonly yes", "--appendfsync always", "--maxmemory-policy noeviction"] {
+        assert!(command.join(" ").contains(option), "{option}");
+    }
+    // Whoever is named by the load balancer and by Prometheus is there.
+    for name in ["leasehold-1", "leasehold-2"] {
+        assert!(services.contains_key(name));
+        assert!(text("deploy/haproxy.cfg").contains(&format!("server {name} {name}:7717")));
+        assert!(text("deploy/prometheus/prometheus.yml").contains(&format!("\"{name}:7717\"")));
+    }
+}
+
+#[test]
+fn kubernetes_restarts_nobody_for_a_lost_quorum() {
+    let documents = yaml("deploy/kubernetes.yaml");
+    let kinds: Vec<_> = documents.iter().filter_map(|document| document["kind"].as_str()).collect();
+    assert_eq!(kinds, ["Deployment", "Service", "PodDisruptionBudget"]);
+    let pod = &documents[0]["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/healthz");
+    assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
+    let labels = &documents[0]["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(&documents[1]["spec"]["selector"], labels);
+    assert_eq!(&documents[2]["spec"]["selector"]["matchLabels"], labels);
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+}
+
+#[test]
+fn systemd_understands_the_unit() {
+    let unit = text("deploy/leasehold.service");
+    for line in ["Type=notify", "ExecReload=/bin/kill -HUP $MAINPID", "User=leasehold"] {
+        assert!(unit.lines().any(|found| found == line), "{line}");
+    }
+    if Command::new("systemd-analyze").arg("--version").output().is_err() {
+        eprintln!(
+            "systemd-analyze is not on this machine: only the text of the unit was looked at"
+        );
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let copy = place.path().join("leasehold.service");
+    let binary = env!("CARGO_BIN_EXE_leasehold");
+    fs::write(&copy, replaced(&unit, "/usr/local/bin/leasehold", binary)).unwrap();
+    let mut command = Command::new("systemd-analyze");
+    let output = command.args(["verify", "--man=no"]).arg(&copy).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    // It looks at the whole machine's units on the way; only ours matter.
+    let of_ours: Vec<_> = said.lines().filter(|line| line.contains("leasehold.service")).collect();
+    assert!(output.status.success() && of_ours.is_empty(), "{said}");
+}
+
+#[test]
+fn what_the_texts_link_to_is_there() {
+    for file in ["docs/operations.md", "deploy/README.md"] {
+        let folder = path(file).parent().expect("a folder").to_owned();
+        let text = text(file);
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+        for (link, _) in links {
+            let (target, anchor) = link.split_once('#').unwrap_or((link, ""));
+            assert!(folder.join(target).exists(), "{file}: {link}");
+            let has_heading = text
+                .lines()
+                .filter_map(|line| line.strip_prefix('#'))
+                .any(|line| line.trim_start_matches('#').trim().to_lowercase() == anchor);
+            assert!(anchor.is_empty() || !target.is_empty() || has_heading, "{file}: #{anchor}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+// The page: who is logged in, which view is shown, and the stream that feeds it.
+
+import { get, setToken, token } from "./api.js";
+import { startCharts, showCharts } from "./charts.js";
+import { showCluster, tickCluster } from "./cluster.js";
+import { announce, setAttribute, setText } from "./dom.js";
+import { addEvent, startEvents, tickEvents } from "./events.js";
+import { clock, duration } from "./format.js";
+import { LockPage } from "./lock_page.js";
+import { showLocks, startLocks, tickLocks } from "./locks.js";
+import { elapsed, freeze, model, take, thaw } from "./model.js";
+import { Stream } from "./stream.js";
+
+/** The server says something every half second; after four times that the page no longer trusts what it shows. */
+const SILENCE_MS = 2000;
+const TICK_MS = 250;
+/** A browser opens six connections to a server, and each stream keeps one: a tab that nobody sees gives its up. */
+const HIDDEN_MS = 30_000;
+
+const byId = (id) => document.getElementById(id);
+let lock_page = null;
+let hide_timer = null;
+
+const stream = new Stream("/v1/events", SILENCE_MS, { event: happened, alive: streamIsAlive, cut: streamIsCut, refused: mustLogIn });
+
+async function enter() {
+  try {
+    take(await get("/v1/overview"));
+  } catch (error) {
+    if (error.status === 401 || error.status === 403) return mustLogIn(error.status);
+    setText(byId("starting"), `${error.message} Trying again …`);
+    setTimeout(enter, 1000);
+    return;
+  }
+  byId("starting").hidden = true;
+  byId("log-in").hidden = true;
+  for (const id of ["about", "stream"]) byId(id).hidden = false;
+  byId("log-out").hidden = !token();
+  show();
+  // From its first event on, so that the page also tells what happened before it was opened.
+  stream.last_id = `${model.overview.server.instance}-0`;
+  stream.start();
+}
+
+function mustLogIn(status) {
+  leave();
+  const words = {
+    401: token() ? "The server does not know this token, or it has expired." : "",
+    403: "This token may not see the dashboard: that needs the scope read.",
+  };
+  setText(byId("log-in-problem"), words[status] ?? "");
+  setToken(null);
+  byId("starting").hidden = true;
+  byId("log-in").hidden = false;
+  byId("token").value = "";
+  byId("token").focus();
+}
+
+function leave() {
+  stream.stop();
+  lock_page?.close();
+  lock_page = null;
+  model.overview = null;
+  for (const id of ["overview", "lock", "about", "stream", "log-out", "banner"]) byId(id).hidden = true;
+  document.title = "Leasehold";
+}
+
+/** Shows the view that the address names. */
+function show() {
+  if (!model.overview || (location.hash !== "" && !location.hash.startsWith("#/"))) return;
+  const name = lockInAddress();
+  lock_page?.close();
+  lock_page = null;
+  byId("overview").hidden = name !== null;
+  byId("lock").hidden = name === null;
+  if (name === null) {
+    update();
+    return;
+  }
+  lock_page = new LockPage(byId("lock"), name, (error) => mustLogIn(error.status));
+  lock_page.open();
+  update();
+}
+
+function lockInAddress() {
+  const encoded = /^#\/locks\/(.+)$/s.exec(location.hash)?.[1];
+  try {
+    return encoded === undefined ? null : decodeURIComponent(encoded);
+  } catch {
+    return encoded;
+  }
+}
+
+function happened(type, event) {
+  if (type === "overview") {
+    take(event);
+    update();
+  } else if (type === "reset") {
+    reload();
+  } else if (type !== "hello") {
+    addEvent({ ...event, type });
+  }
+}
+
+/** After a gap the charts need the points that were missed. */
+async function reload() {
+  try {
+    take(await get("/v1/overview"));
+    update();
+  } catch {
+    // The stream brings the next one, or says that it is cut.
+  }
+}
+
+function update() {
+  const { server } = model.overview;
+  setText(byId("version"), server.version);
+  setText(byId("instance"), server.instance);
+  showCluster();
+  if (lock_page === null) {
+    showLocks();
+    showCharts();
+  }
+  tick();
+}
+
+function tick() {
+  if (!model.overview) return;
+  setText(byId("uptime"), duration(model.overview.server.uptime_ms + elapsed()));
+  tickCluster();
+  if (lock_page === null) tickLocks();
+  else lock_page.tick();
+  tickEvents();
+}
+
+let was_cut = false;
+
+function streamIsAlive() {
+  thaw();
+  document.body.classList.remove("stale");
+  byId("banner").hidden = true;
+  setAttribute(byId("stream"), "data-state", "alive");
+  setText(byId("stream-words"), "live");
+  if (!was_cut) return;
+  was_cut = false;
+  announce("Live updates are back.");
+  reload();
+}
+
+function streamIsCut(since) {
+  was_cut = true;
+  freeze();
+  const words = `Live updates are cut since ${clock(since)}, reconnecting …`;
+  document.body.classList.add("stale");
+  setText(byId("banner"), `${words} What is shown below is from then.`);
+  byId("banner").hidden = false;
+  setAttribute(byId("stream"), "data-state", "cut");
+  setText(byId("stream-words"), "cut");
+  announce(words);
+}
+
+function startLogIn() {
+  byId("log-in-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    setToken(byId("token").value.trim());
+    enter();
+  });
+  byId("log-out").addEventListener("click", () => mustLogIn(null));
+}
+
+function startRoutes() {
+  addEventListener("hashchange", () => {
+    show();
+    const title = lock_page?.title ?? byId("overview-title");
+    title.focus();
+  });
+  byId("skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    byId("main").focus();
+  });
+}
+
+function startHiding() {
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(hide_timer);
+    if (document.hidden) hide_timer = setTimeout(sleep, HIDDEN_MS);
+    else if (model.overview && !stream.running) wake();
+  });
+}
+
+function sleep() {
+  stream.stop();
+  lock_page?.sleep();
+}
+
+function wake() {
+  reload();
+  stream.start();
+  lock_page?.wake();
+}
+
+startLocks();
+startEvents();
+startCharts();
+startLogIn();
+startRoutes();
+startHiding();
+setInterval(tick, TICK_MS);
+enter();

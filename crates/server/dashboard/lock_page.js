@@ -1,0 +1,243 @@
+// The page of one lock: who holds it and for how long, what each node says, what happened, and what can be done.
+
+import { get, lockPath } from "./api.js";
+import { copyButton, foreign, h, part, reconcile, setAttribute, setText, sign } from "./dom.js";
+import { eventItem } from "./events.js";
+import { openForce } from "./force.js";
+import { duration, plural, shellWord } from "./format.js";
+import { now } from "./model.js";
+import { Stream } from "./stream.js";
+import { fillBar, makeBar } from "./time_left.js";
+
+/** Renewals and votes are not told by events of other instances: look again this often. */
+const LOOK_EVERY_MS = 1000;
+/** The server says something on a lock's stream every 15 s. */
+const SILENCE_MS = 20_000;
+const HISTORY = 50;
+const DIGITS = new Set(["fence", "highest", "holder-id"]);
+
+export class LockPage {
+  constructor(parent, name, on_refused) {
+    Object.assign(this, { parent, name, on_refused });
+    this.lock = null;
+    this.stream = null;
+    this.history = [];
+    this.longest_ms = 0;
+    this.numbered = 0;
+  }
+
+  open() {
+    this.parent.replaceChildren(...this.build());
+    if (lockPath(this.name) === null) {
+      this.fail("A lock of this name cannot be asked for by a browser, which reads it as a step in a path. Use `leasehold status`.");
+      return;
+    }
+    this.wake();
+  }
+
+  wake() {
+    if (this.stream || lockPath(this.name) === null) return;
+    this.look();
+    this.looking = setInterval(() => this.look(), LOOK_EVERY_MS);
+    this.stream = new Stream(`${lockPath(this.name)}/events`, SILENCE_MS, {
+      event: (type, event) => this.happened(type, event),
+      alive: () => {},
+      cut: () => {},
+      refused: () => {},
+    });
+    this.stream.start();
+  }
+
+  sleep() {
+    clearInterval(this.looking);
+    this.stream?.stop();
+    this.stream = null;
+  }
+
+  close() {
+    this.sleep();
+    this.parent.replaceChildren();
+  }
+
+  build() {
+    this.title = h("h1", { tabindex: "-1", id: "lock-title" }, h("span", { class: "quiet" }, "Lock "), foreign(this.name));
+    this.problem = h("p", { class: "problem", role: "alert" });
+    this.result = h("p", { class: "result", hidden: true });
+    this.facts = this.buildFacts();
+    this.votes = h("tbody", { role: "rowgroup", id: "vote-rows" });
+    this.votes_words = h("p", { class: "meaning" });
+    this.list = h("ol", { class: "event-list", tabindex: "0", "aria-labelledby": "history-title" });
+    this.no_history = h("p", { class: "empty" }, "This instance knows of nothing that happened to it.");
+    const heads = ["Node", "Says", "Fence", "Time left"].map((label) => h("th", { role: "columnheader", scope: "col", class: label === "Time left" ? "number" : null }, label));
+    return [
+      h("p", {}, h("a", { href: "#/", class: "back" }, "← All locks")),
+      this.title,
+      this.problem,
+      this.result,
+      h(
+        "div",
+        { class: "lock-columns live" },
+        h("div", { class: "stack" }, this.facts, this.buildCommands()),
+        h(
+          "div",
+          { class: "stack" },
+          h(
+            "section",
+            { class: "panel", "aria-labelledby": "votes-title" },
+            h("h2", { id: "votes-title" }, "What each node says"),
+            this.votes_words,
+            h("table", { role: "table", class: "cards" }, h("caption", { class: "off-screen" }, "The lock as each node has it"), h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, ...heads)), this.votes),
+          ),
+          h("section", { class: "panel", "aria-labelledby": "history-title" }, h("h2", { id: "history-title" }, "History"), this.list, this.no_history),
+        ),
+      ),
+    ];
+  }
+
+  buildFacts() {
+    const fact = (term, name, ...more) => [h("dt", {}, term), h("dd", {}, h("bdi", { "data-part": name, class: DIGITS.has(name) ? "digits" : null }), ...more)];
+    this.copy_fence = copyButton("the fence", () => String(this.lock.fence));
+    this.force = h("button", { type: "button", class: "danger", id: "force-open", onclick: () => this.forceRelease() }, "Force release …");
+    return h(
+      "section",
+      { class: "panel", "aria-labelledby": "state-title" },
+      h("h2", { id: "state-title" }, "State"),
+      h("p", { class: "headline", "data-part": "state" }, "…"),
+      makeBar(),
+      h("dl", { class: "facts" }, ...fact("Holder", "holder"), ...fact("Held for", "age"), ...fact("Fence", "fence", this.copy_fence), ...fact("Highest fence given", "highest"), ...fact("Reason", "reason"), ...fact("Waiting here", "waiters"), ...fact("Holder id", "holder-id")),
+      this.force,
+      h("p", { class: "hint", "data-part": "force-hint" }),
+    );
+  }
+
+  buildCommands() {
+    this.commands = h("ul", { class: "commands" });
+    return h("section", { class: "panel", "aria-labelledby": "commands-title" }, h("h2", { id: "commands-title" }, "On the command line"), h("p", { class: "hint" }, "With the same --backend as the server."), this.commands);
+  }
+
+  async look() {
+    if (this.is_looking) return;
+    this.is_looking = true;
+    const asked_at = performance.now();
+    try {
+      const lock = await get(lockPath(this.name));
+      this.received_at = asked_at;
+      if (lock.fence !== this.lock?.fence) this.longest_ms = 0;
+      this.longest_ms = Math.max(this.longest_ms, lock.expires_in_ms ?? 0);
+      const first = this.lock === null;
+      this.lock = lock;
+      if (first) this.startHistory(lock.history);
+      setText(this.problem, "");
+      this.fill();
+    } catch (error) {
+      if (error.status === 401) this.on_refused(error);
+      else this.fail(error.message);
+    } finally {
+      this.is_looking = false;
+    }
+  }
+
+  fail(words) {
+    setText(this.problem, words);
+  }
+
+  startHistory(history) {
+    this.history = history.map((event) => this.number(event));
+    this.drawHistory();
+  }
+
+  number(event) {
+    return { ...event, number: (this.numbered += 1) };
+  }
+
+  happened(type, event) {
+    if (type === "hello" || this.lock === null) return;
+    if (type === "reset") {
+      this.lock = null;
+    } else {
+      this.history.unshift(this.number({ ...event, type }));
+      this.history.length = Math.min(this.history.length, HISTORY);
+      this.drawHistory();
+    }
+    this.look();
+  }
+
+  drawHistory() {
+    reconcile(this.list, this.history, (event) => event.number, (event) => eventItem(event, false), () => {});
+    this.list.hidden = this.history.length === 0;
+    this.no_history.hidden = this.history.length > 0;
+  }
+
+  fill() {
+    const { lock, facts } = this;
+    const set = (name, value) => setText(part(facts, name), value ?? "–");
+    setAttribute(facts, "data-state", lock.state);
+    set("state", STATES[lock.state] ?? lock.state);
+    set("holder", lock.holder);
+    set("fence", lock.fence);
+    set("highest", lock.highest_fence);
+    set("reason", lock.reason);
+    set("waiters", lock.waiters === 0 ? "nobody" : plural(lock.waiters, "request"));
+    set("holder-id", lock.holder_id);
+    this.copy_fence.hidden = lock.fence === null;
+    const can_force = lock.state !== "free" && lock.fence !== null;
+    this.force.disabled = !can_force;
+    set("force-hint", can_force ? "Needs a token with the scope admin." : lock.state === "free" ? "Nobody holds it." : "It has no fence: held by another library, or by nobody with a quorum.");
+    setText(this.votes_words, `${lock.votes} of ${lock.answered} that answered vote for the holder; ${lock.quorum} needed.`);
+    reconcile(this.votes, lock.nodes, (node) => node.node, makeVote, (row, node) => fillVote(row, node, lock));
+    this.fillCommands();
+    this.tick();
+  }
+
+  fillCommands() {
+    const name = this.name.startsWith("-") ? `-- ${shellWord(this.name)}` : shellWord(this.name);
+    const commands = [`leasehold status ${name}`, `leasehold watch ${name}`];
+    if (this.lock.fence !== null) commands.push(`leasehold force-release --fence ${this.lock.fence} --reason 'why' ${name}`);
+    reconcile(this.commands, commands, (command) => command, (command) => h("li", {}, h("code", {}, foreign(command)), copyButton("the command", () => command)), () => {});
+  }
+
+  forceRelease() {
+    openForce(this.lock, (words) => {
+      setText(this.result, words);
+      this.result.hidden = false;
+      this.title.focus();
+      this.look();
+    });
+  }
+
+  /** What goes on between two looks. */
+  tick() {
+    const { lock, facts } = this;
+    if (lock === null) return;
+    const passed = Math.max(0, now() - this.received_at);
+    const left = lock.expires_in_ms === null ? null : Math.max(0, lock.expires_in_ms - passed);
+    fillBar(facts, left, this.longest_ms);
+    setText(part(facts, "age"), lock.held_for_ms === null ? "–" : duration(lock.held_for_ms + passed));
+  }
+}
+
+const STATES = { held: "Held", free: "Free", split: "Split: nobody has a quorum" };
+
+function makeVote(node) {
+  const cell = (name, label, attributes = {}) => h("td", { role: "cell", "data-label": label, "data-part": name, ...attributes });
+  return h(
+    "tr",
+    { role: "row" },
+    h("th", { role: "rowheader", scope: "row" }, foreign(node.node)),
+    h("td", { role: "cell", "data-label": "Says", class: "state" }, h("span", { "data-part": "sign" }), foreign("", { "data-part": "says" })),
+    cell("fence", "Fence", { class: "digits" }),
+    cell("left", "Time left", { class: "number" }),
+  );
+}
+
+function fillVote(row, node, lock) {
+  const agrees = !node.error && node.holder !== null && node.holder === lock.holder && node.fence === lock.fence;
+  const state = node.error ? "down" : agrees ? "up" : node.holder === null ? "unknown" : "refused";
+  if (row.dataset.state !== state) {
+    row.dataset.state = state;
+    part(row, "sign").replaceChildren(sign(state));
+  }
+  setText(part(row, "says"), node.error ?? (agrees ? `votes for ${node.holder}` : node.holder === null ? "free" : `held by ${node.holder}`));
+  setText(part(row, "fence"), node.fence ?? "–");
+  setText(part(row, "left"), node.expires_in_ms === undefined ? "–" : duration(node.expires_in_ms));
+}

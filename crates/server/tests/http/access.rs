@@ -1,0 +1,181 @@
+//! Who may do what.
+
+use std::io::Write as _;
+
+use leasehold_server::{Scope, Tokens};
+
+use crate::support::{Answer, Running, eventually};
+
+struct Guarded {
+    running: Running,
+    file: tempfile::NamedTempFile,
+    tokens: Tokens,
+    texts: Vec<String>,
+}
+
+/// Tokens 0: reads, 1: locks `a/*`, 2: admin.
+async fn guarded() -> Guarded {
+    let mut tokens = Tokens::default();
+    let scopes = [Scope::Read, Scope::Lock("a/*".into()), Scope::Admin];
+    let names = ["reader", "locker", "admin"];
+    let texts = names.iter().zip(scopes);
+    let texts =
+        texts.map(|(name, scope)| tokens.create(name, vec![scope], None).unwrap()).collect();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(tokens.to_text().as_bytes()).unwrap();
+    let path = file.path().to_owned();
+    let running = Running::with(|settings| settings.tokens = Some(path)).await;
+    Guarded { running, file, tokens, texts }
+}
+
+impl Guarded {
+    async fn ask(&self, token: usize, method: &str, path: &str, body: &str) -> Answer {
+        let value = format!("Bearer {}", self.texts[token]);
+        let headers = [("Authorization", value.as_str())];
+        self.running.connect().await.ask(method, path, &headers, body).await
+    }
+}
+
+#[tokio::test]
+async fn each_scope_allows_what_it_says_and_nothing_else() {
+    let guarded = guarded().await;
+    let fence = r#"{"expected_fence": 1, "reason": "r"}"#;
+    // Reader, locker, admin.
+    for (method, path, body, expected) in [
+        ("POST", "/v1/locks/a%2F1/leases", "", [403, 201, 403]),
+        ("POST", "/v1/locks/b/leases", "", [403, 403, 403]),
+        ("GET", "/v1/locks", "", [200, 403, 200]),
+        ("GET", "/v1/locks/a%2F1", "", [200, 200, 200]),
+        ("GET", "/v1/locks/b", "", [200, 403, 200]),
+        ("GET", "/v1/cluster", "", [200, 200, 200]),
+        ("GET", "/v1/overview", "", [200, 403, 200]),
+        ("GET", "/metrics", "", [200, 403, 200]),
+        ("POST", "/v1/locks/b/force-release", fence, [403, 403, 200]),
+    ] {
+        for (token, expected) in expected.into_iter().enumerate() {
+            let answer = guarded.ask(token, method, path, body).await;
+            assert_eq!(answer.status, expected, "{token} {method} {path} {answer:?}");
+            if expected == 403 {
+                assert_eq!(answer.problem(), "forbidden");
+                assert!(answer.json["needs"].is_string(), "{answer:?}");
+            }
+        }
+    }
+    let answer = guarded.ask(1, "GET", "/v1/locks/a%2F1/events?last_event_id=x", "").await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(guarded.ask(1, "GET", "/v1/events", "").await.status, 403);
+}
+
+#[tokio::test]
+async fn without_a_known_token_nothing_is_told() {
+    let guarded = guarded().await;
+    let ask = async |headers: &[(&str, &str)], path: &str| {
+        guarded.running.connect().await.ask("GET", path, headers, "").await
+    };
+    for headers in [&[][..], &[("Authorization", "Bearer lh_x")], &[("Authorization", "nonsense")]]
+    {
+        for path in ["/v1/locks", "/v1/locks/a", "/v1/cluster", "/metrics", "/v1/events"] {
+            let answer = ask(headers, path).await;
+            assert_eq!((answer.status, answer.problem()), (401, "unauthorized"), "{path}");
+            assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+        }
+        for path in ["/healthz", "/readyz", "/openapi.json", "/v1/version"] {
+            assert_eq!(ask(headers, path).await.status, 200, "{path}");
+        }
+    }
+    // Whoever can only send a password.
+    use base64::Engine as _;
+    let basic = format!("any:{}", guarded.texts[0]);
+    let basic = format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(basic));
+    assert_eq!(ask(&[("Authorization", &basic)], "/v1/locks").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_lease_id_of_anothers_lock_needs_the_scope_for_it() {
+    let guarded = guarded().await;
+    let guard = guarded.running.locks.lock("b").acquire().await.unwrap();
+    let token = guard.detach();
+    use base64::Engine as _;
+    let id = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(token.to_string());
+    for (method, path) in [("POST", "/renew"), ("DELETE", ""), ("GET", "")] {
+        let answer = guarded.ask(1, method, &format!("/v1/leases/{id}{path}"), "").await;
+        assert_eq!((answer.status, answer.problem()), (403, "forbidden"), "{method}");
+    }
+    assert!(!guarded.running.is_free("b").await);
+}
+
+#[tokio::test]
+async fn a_revoked_token_ends_with_the_next_reload_and_so_do_its_streams() {
+    let mut guarded = guarded().await;
+    let value = format!("Bearer {}", guarded.texts[0]);
+    let headers = [("Authorization", value.as_str())];
+    let mut stream = guarded.running.connect().await;
+    stream.send("GET", "/v1/events", &headers, "").await;
+    assert!(stream.until(b"event: hello").await.is_some());
+    guarded.tokens.revoke("reader");
+    std::fs::write(guarded.file.path(), guarded.tokens.to_text()).unwrap();
+    assert_eq!(guarded.ask(0, "GET", "/v1/locks", "").await.status, 200, "not read yet");
+    guarded.running.server.reload().unwrap();
+    assert_eq!(guarded.ask(0, "GET", "/v1/locks", "").await.status, 401);
+    assert!(stream.until(b"\r\n0\r\n\r\n").await.is_some(), "the stream ended");
+    // A file that cannot be read changes nothing.
+    std::fs::write(guarded.file.path(), "nonsense").unwrap();
+    let error = guarded.running.server.reload().unwrap_err().to_string();
+    assert!(error.contains("tokens"), "{error}");
+    assert_eq!(guarded.ask(2, "GET", "/v1/locks", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn refusals_and_forced_releases_are_told_to_admins_only() {
+    let guarded = guarded().await;
+    let listen = async |token: usize| {
+        let value = format!("Bearer {}", guarded.texts[token]);
+        let mut stream = guarded.running.connect().await;
+        stream.send("GET", "/v1/events", &[("Authorization", &value)], "").await;
+        assert!(stream.until(b"event: hello").await.is_some());
+        stream
+    };
+    let (mut admin, mut reader) = (listen(2).await, listen(0).await);
+    guarded.ask(1, "POST", "/v1/locks/b/leases", "").await;
+    let told = admin.until(b"\"type\":\"audit\"").await.unwrap();
+    assert!(told.contains("event: audit"), "{told}");
+    let (id, _) = {
+        let answer = guarded.ask(1, "POST", "/v1/locks/a%2F9/leases", "").await;
+        (answer.json["lease_id"].as_str().unwrap().to_owned(), ())
+    };
+    let seen = reader.until(b"\"type\":\"acquired\"").await.unwrap();
+    assert!(!seen.contains("audit"), "{seen}");
+    assert!(!seen.contains(&id), "a lease id is for its holder alone");
+}
+
+#[tokio::test]
+async fn another_sites_page_cannot_ask_in_anybodys_name() {
+    let running = Running::new().await;
+    let ask = async |headers: &[(&str, &str)], body: &str| {
+        running.connect().await.ask("POST", "/v1/locks/l/leases", headers, body).await
+    };
+    for headers in [
+        [("Origin", "http://evil.example")],
+        [("Origin", "null")],
+        [("Sec-Fetch-Site", "cross-site")],
+        [("Sec-Fetch-Site", "same-site")],
+    ] {
+        let answer = ask(&headers, "").await;
+        assert_eq!((answer.status, answer.problem()), (403, "forbidden"), "{headers:?}");
+    }
+    // What a form can send.
+    let form = ask(&[("Content-Type", "text/plain")], "").await;
+    assert_eq!((form.status, form.problem()), (415, "unsupported-media-type"));
+    // A name of somebody else's that points at this machine.
+    let mut connection = running.connect().await;
+    use tokio::io::AsyncWriteExt as _;
+    let request =
+        b"POST /v1/locks/l/leases HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 0\r\n\r\n";
+    connection.stream.write_all(request).await.unwrap();
+    assert_eq!(connection.answer().await.status, 403);
+    assert!(running.is_free("l").await);
+    eventually("own pages may", async || {
+        ask(&[("Sec-Fetch-Site", "same-origin")], "").await.status == 201
+    })
+    .await;
+}

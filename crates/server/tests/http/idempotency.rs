@@ -1,0 +1,58 @@
+//! `Idempotency-Key`.
+
+use crate::support::{Running, eventually};
+
+#[tokio::test]
+async fn a_repeated_acquire_gets_the_same_lease_and_another_is_refused() {
+    let running = Running::new().await;
+    let ask = async |key: &str, name: &str, body: &str| {
+        let path = format!("/v1/locks/{name}/leases");
+        running.connect().await.ask("POST", &path, &[("Idempotency-Key", key)], body).await
+    };
+    let body = r#"{"ttl_ms": 20000}"#;
+    let first = ask("k1", "l", body).await;
+    assert_eq!(first.status, 201);
+    let again = ask("k1", "l", body).await;
+    assert_eq!((again.status, &again.json["lease_id"]), (201, &first.json["lease_id"]));
+    assert!(again.json["expires_in_ms"].as_u64() <= first.json["expires_in_ms"].as_u64());
+    for (name, body) in [("l", r#"{"ttl_ms": 20001}"#), ("m", body)] {
+        let other = ask("k1", name, body).await;
+        assert_eq!((other.status, other.problem()), (422, "idempotency-mismatch"));
+    }
+    assert_eq!(ask("k2", "l", body).await.status, 423, "another key is another request");
+    for bad in ["", &"k".repeat(256), "ké"] {
+        assert_eq!(ask(bad, "l", body).await.status, 422, "{bad}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_under_way_is_a_conflict_and_is_free_again_when_its_caller_leaves() {
+    let running = Running::new().await;
+    let (id, _) = running.acquire("l", r#"{"ttl_ms": 60000}"#).await;
+    let (key, body) = ([("Idempotency-Key", "k")], r#"{"wait_ms": 30000}"#);
+    let mut waiter = running.connect().await;
+    waiter.send("POST", "/v1/locks/l/leases", &key, body).await;
+    let repeat =
+        async || running.connect().await.ask("POST", "/v1/locks/l/leases", &key, body).await;
+    let waits = async || running.ask("GET", "/v1/locks/l", "").await.json["waiters"] == 1;
+    eventually("it waits", waits).await;
+    let conflict = repeat().await;
+    assert_eq!((conflict.status, conflict.problem()), (409, "idempotency-in-flight"));
+    drop(waiter);
+    eventually("it left", async || !waits().await).await;
+    running.ask("DELETE", &format!("/v1/leases/{id}"), "").await;
+    assert_eq!(repeat().await.status, 201);
+}
+
+#[tokio::test]
+async fn a_key_stands_for_its_lease_no_longer_than_that_lasts() {
+    let running = Running::new().await;
+    let (key, body) = ([("Idempotency-Key", "k")], r#"{"ttl_ms": 150}"#);
+    let ask = async || running.connect().await.ask("POST", "/v1/locks/l/leases", &key, body).await;
+    let first = ask().await;
+    assert_eq!(first.status, 201);
+    eventually("it ran out", || running.is_free("l")).await;
+    let second = ask().await;
+    assert_eq!(second.status, 201);
+    assert!(second.json["fence"].as_u64() > first.json["fence"].as_u64(), "{second:?}");
+}

@@ -1,0 +1,199 @@
+//! Acquire, renew, release, look.
+
+use serde_json::json;
+
+use crate::support::{Running, eventually};
+
+#[tokio::test]
+async fn a_lease_is_acquired_renewed_and_released() {
+    let running = Running::new().await;
+    let body = json!({"holder": "ana", "ttl_ms": 20_000, "reason": "pay"}).to_string();
+    let answer = running.ask("POST", "/v1/locks/invoice%2F42/leases", &body).await;
+    assert_eq!(answer.status, 201, "{answer:?}");
+    let lease = &answer.json;
+    assert_eq!(lease["name"], "invoice/42");
+    assert_eq!((&lease["holder"], &lease["reason"]), (&json!("ana"), &json!("pay")));
+    let left = lease["expires_in_ms"].as_u64().unwrap();
+    assert!((15_000..20_000).contains(&left), "{left}");
+    let id = lease["lease_id"].as_str().unwrap();
+    assert_eq!(answer.header("location"), Some(format!("/v1/leases/{id}").as_str()));
+
+    let looked = running.ask("GET", &format!("/v1/leases/{id}"), "").await;
+    assert_eq!((looked.status, &looked.json["fence"]), (200, &lease["fence"]));
+    let renewed =
+        running.ask("POST", &format!("/v1/leases/{id}/renew"), r#"{"ttl_ms": 60000}"#).await;
+    assert_eq!((renewed.status, &renewed.json["ttl_ms"]), (200, &json!(60_000)), "{renewed:?}");
+    assert!(renewed.json["expires_in_ms"].as_u64().unwrap() > 50_000, "{renewed:?}");
+    assert_eq!(renewed.json["fence"], lease["fence"]);
+
+    for id in [renewed.json["lease_id"].as_str().unwrap(), id] {
+        let released = running.ask("DELETE", &format!("/v1/leases/{id}"), "").await;
+        assert_eq!((released.status, released.text.as_str()), (204, ""), "also when repeated");
+    }
+    assert!(running.is_free("invoice/42").await);
+    let gone = running.ask("POST", &format!("/v1/leases/{id}/renew"), "{}").await;
+    assert_eq!((gone.status, gone.problem()), (410, "lease-lost"));
+    assert!(running.is_free("invoice/42").await, "a late renewal takes nothing back");
+    let gone = running.ask("GET", &format!("/v1/leases/{id}"), "").await;
+    assert_eq!((gone.status, gone.problem()), (410, "lease-lost"));
+}
+
+#[tokio::test]
+async fn any_instance_renews_and_releases_what_another_granted() {
+    let one = Running::new().await;
+    let (id, fence) = one.acquire("l", r#"{"ttl_ms": 20000}"#).await;
+    // The same locks, another server that knows nothing of the first.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server =
+        leasehold_server::Server::start(one.locks.clone(), Default::default(), listener).unwrap();
+    let other = Running { server, locks: one.locks.clone() };
+    assert!(one.server.stop().await);
+    let renewed = other.ask("POST", &format!("/v1/leases/{id}/renew"), "").await;
+    assert_eq!((renewed.status, renewed.json["fence"].as_u64()), (200, Some(fence)));
+    let released = other.ask("DELETE", &format!("/v1/leases/{id}"), "").await;
+    assert_eq!(released.status, 204);
+    let next = other.acquire("l", "").await.1;
+    assert!(next > fence, "{next} after {fence}");
+}
+
+#[tokio::test]
+async fn a_held_lock_is_refused_with_the_evidence() {
+    let running = Running::new().await;
+    let (_, fence) = running.acquire("l", r#"{"holder": "ana", "ttl_ms": 20000}"#).await;
+    let answer = running.ask("POST", "/v1/locks/l/leases", r#"{"holder": "bo"}"#).await;
+    assert_eq!((answer.status, answer.problem()), (423, "lock-held"));
+    let problem = &answer.json;
+    assert_eq!((&problem["holder"], &problem["fence"]), (&json!("ana"), &json!(fence)));
+    assert_eq!((&problem["name"], &problem["queue_position"]), (&json!("l"), &json!(0)));
+    assert!(problem["expires_in_ms"].as_u64().unwrap() > 10_000, "{problem}");
+    assert!(problem["held_for_ms"].as_u64().unwrap() < 10_000, "{problem}");
+    assert!(problem["nodes"][0]["answer"].as_str().unwrap().contains("held by ana"), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("held by ana"), "{problem}");
+    let after: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+    assert!((10..=20).contains(&after), "{after}");
+}
+
+#[tokio::test]
+async fn a_lease_that_ran_out_or_was_taken_over_is_gone() {
+    let running = Running::new().await;
+    let (expired, _) = running.acquire("a", r#"{"ttl_ms": 100}"#).await;
+    let (taken, _) = running.acquire("b", r#"{"ttl_ms": 100}"#).await;
+    eventually("a is free", || running.is_free("a")).await;
+    eventually("b is free", || running.is_free("b")).await;
+    let _next = running.acquire("b", r#"{"holder": "bo", "ttl_ms": 20000}"#).await;
+    let answer = running.ask("DELETE", &format!("/v1/leases/{expired}"), "").await;
+    assert_eq!((answer.status, answer.problem()), (410, "lease-lost"), "{answer:?}");
+    for (method, path) in [("DELETE", ""), ("POST", "/renew"), ("GET", "")] {
+        let answer = running.ask(method, &format!("/v1/leases/{taken}{path}"), "").await;
+        assert_eq!((answer.status, answer.problem()), (410, "lease-lost"), "{method} {answer:?}");
+        assert_eq!(answer.json["holder"], "bo", "{answer:?}");
+    }
+    assert!(!running.is_free("b").await, "nobody releases another's lock");
+    let lost = r#"redlock_leases_lost_total{reason="expired"}"#;
+    assert_eq!(running.metric(lost).await, 2.0, "each once, however often it is asked for");
+}
+
+#[tokio::test]
+async fn a_nonce_makes_the_lease_id_known_beforehand() {
+    let running = Running::new().await;
+    let nonce = "0123456789abcdef0123456789abcdef";
+    let body = json!({"holder": "ana", "nonce": nonce, "ttl_ms": 20_000}).to_string();
+    let (id, fence) = running.acquire("l", &body).await;
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(id).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert_eq!(text, format!("lease1:{fence}:20000:ana:{nonce}/l"));
+    for (body, field) in [
+        (json!({"nonce": "12"}), "nonce"),
+        (json!({"nonce": "+123456789abcdef0123456789abcdef"}), "nonce"),
+        (json!({"nonce": nonce, "wait_ms": 5}), "nonce"),
+    ] {
+        let answer = running.ask("POST", "/v1/locks/m/leases", &body.to_string()).await;
+        assert_eq!((answer.status, answer.problem()), (422, "invalid"), "{body}");
+        assert_eq!(answer.json["field"], field, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn nonsense_is_answered_with_a_sentence_and_the_right_status() {
+    let running = Running::new().await;
+    let long = "n".repeat(513);
+    let acquire = "/v1/locks/l/leases";
+    let deep = format!(r#"{{"holder": {}"#, "[".repeat(5000));
+    for (method, path, body, status, problem) in [
+        ("POST", acquire, "{", 400, "malformed"),
+        ("POST", acquire, "[]", 422, "invalid"),
+        ("POST", acquire, deep.as_str(), 422, "invalid"),
+        ("POST", acquire, r#"{"ttl": 5}"#, 422, "invalid"),
+        ("POST", acquire, r#"{"ttl_ms": "5"}"#, 422, "invalid"),
+        ("POST", acquire, r#"{"ttl_ms": -5}"#, 422, "invalid"),
+        ("POST", acquire, r#"{"ttl_ms": 5}"#, 422, "invalid"),
+        ("POST", acquire, r#"{"ttl_ms": 18446744073709551615}"#, 422, "invalid"),
+        ("POST", acquire, r#"{"wait_ms": 60001}"#, 422, "invalid"),
+        ("POST", acquire, r#"{"holder": ""}"#, 422, "invalid"),
+        ("POST", acquire, r#"{"holder": "é"}"#, 422, "invalid"),
+        ("POST", "/v1/locks/a%00b/leases", "", 422, "invalid"),
+        ("POST", "/v1/locks/%FF/leases", "", 400, "malformed"),
+        ("POST", &format!("/v1/locks/{long}/leases"), "", 422, "invalid"),
+        ("GET", "/v1/locks?limit=0", "", 422, "invalid"),
+        ("GET", "/v1/locks?limit=x", "", 422, "invalid"),
+        ("GET", "/v1/locks?cursor=%3F", "", 422, "invalid"),
+        ("GET", "/v1/leases/nonsense", "", 400, "malformed"),
+        ("DELETE", "/v1/leases/bGVhc2Ux", "", 400, "malformed"),
+        ("POST", "/v1/locks/l/force-release", "{}", 422, "invalid"),
+        ("GET", "/v1/nothing", "", 404, "not-found"),
+        ("PUT", "/v1/locks/l", "", 405, "method-not-allowed"),
+    ] {
+        let answer = running.ask(method, path, body).await;
+        assert_eq!((answer.status, answer.problem()), (status, problem), "{method} {path} {body}");
+        assert!(answer.json["detail"].as_str().unwrap().len() > 10, "{answer:?}");
+        assert_eq!(answer.json["instance"], path.split('?').next().unwrap(), "{answer:?}");
+    }
+    let wrong = running.ask("PUT", "/v1/leases/x", "").await;
+    assert_eq!(wrong.header("allow"), Some("GET,HEAD,DELETE"));
+    assert!(running.is_free("l").await);
+}
+
+#[tokio::test]
+async fn locks_are_listed_in_pages_by_name() {
+    let running = Running::new().await;
+    for name in ["b%2F2", "a", "b%2F1", "c", "b%2F3"] {
+        running.acquire(name, r#"{"ttl_ms": 60000}"#).await;
+    }
+    let page = async |query: &str| {
+        let answer = running.ask("GET", &format!("/v1/locks{query}"), "").await;
+        let names = answer.json["locks"].as_array().unwrap().iter();
+        let names: Vec<_> = names.map(|lock| lock["name"].as_str().unwrap().to_owned()).collect();
+        (names.join(" "), answer.json["next_cursor"].as_str().map(str::to_owned))
+    };
+    assert_eq!(page("").await, ("a b/1 b/2 b/3 c".into(), None));
+    let (names, cursor) = page("?limit=2&prefix=b/").await;
+    assert_eq!(names, "b/1 b/2");
+    let rest = page(&format!("?limit=2&prefix=b/&cursor={}", cursor.unwrap())).await;
+    assert_eq!(rest, ("b/3".into(), None));
+}
+
+#[tokio::test]
+async fn a_lock_is_taken_away_only_with_its_fence_and_a_reason() {
+    let running = Running::new().await;
+    let (id, fence) = running.acquire("l", r#"{"holder": "ana", "ttl_ms": 60000}"#).await;
+    let force = async |fence: u64, reason: &str| {
+        let body = json!({"expected_fence": fence, "reason": reason}).to_string();
+        running.ask("POST", "/v1/locks/l/force-release", &body).await
+    };
+    let moved = force(fence - 1, "gone").await;
+    assert_eq!((moved.status, moved.problem()), (412, "fence-moved-on"));
+    assert_eq!(moved.json["fence"], fence, "{moved:?}");
+    let silent = force(fence, " ").await;
+    assert_eq!((silent.status, silent.problem()), (422, "invalid"));
+    assert!(!running.is_free("l").await);
+    let forced = force(fence, "host is dead").await;
+    assert_eq!((forced.status, &forced.json["released"]), (200, &json!(true)), "{forced:?}");
+    assert!(running.is_free("l").await);
+    let lost = running.ask("POST", &format!("/v1/leases/{id}/renew"), "").await;
+    assert_eq!((lost.status, lost.problem()), (410, "lease-lost"));
+    let history = running.ask("GET", "/v1/locks/l", "").await.json["history"].clone();
+    let told = history.as_array().unwrap().iter().find(|event| event["type"] == "force-released");
+    assert_eq!(told.unwrap()["reason"], "host is dead", "{history}");
+    assert_eq!(running.metric("redlock_force_releases_total").await, 1.0);
+}

@@ -1,0 +1,64 @@
+//! From the start to the end.
+
+use std::time::Duration;
+
+use crate::support::{Running, eventually};
+
+#[tokio::test]
+async fn shutting_down_answers_everybody_and_leaves_nothing_behind() {
+    let running = Running::new().await;
+    let (id, _) = running.acquire("l", r#"{"ttl_ms": 60000}"#).await;
+    let mut waiters = Vec::new();
+    for _ in 0..20 {
+        let mut connection = running.connect().await;
+        connection.send("POST", "/v1/locks/l/leases", &[], r#"{"wait_ms": 30000}"#).await;
+        waiters.push(connection);
+    }
+    eventually("all wait", async || {
+        running.ask("GET", "/v1/locks/l", "").await.json["waiters"] == 20
+    })
+    .await;
+    let mut stream = running.connect().await;
+    stream.send("GET", "/v1/events", &[], "").await;
+    assert!(stream.until(b"event: hello").await.is_some());
+    let mut idle = running.connect().await;
+    let address = running.server.address();
+    let start = std::time::Instant::now();
+    assert!(running.server.stop().await, "in time");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    for waiter in &mut waiters {
+        let answer = waiter.answer().await;
+        assert_eq!((answer.status, answer.problem()), (503, "shutting-down"));
+        assert!(answer.header("retry-after").is_some());
+    }
+    assert!(stream.until(b"never sent").await.is_none());
+    assert!(idle.until(b"never sent").await.is_none());
+    assert!(tokio::net::TcpStream::connect(address).await.is_err(), "nobody listens");
+    // The holder's lease is not ours to give back; its id is good at any other instance.
+    let status = running.locks.inspect("l").await.unwrap();
+    assert!(status.holder().is_some() && !id.is_empty());
+}
+
+#[tokio::test]
+async fn readiness_is_a_quorum_and_health_is_a_process() {
+    let running = Running::new().await;
+    let ready = running.ask("GET", "/readyz", "").await;
+    assert_eq!((ready.status, &ready.json["status"]), (200, &"ready".into()));
+    assert_eq!(running.ask("GET", "/healthz", "").await.json["status"], "ok");
+    // No node answers at this address.
+    let url = "redis://127.0.0.1:1";
+    let locks = leasehold::Locks::open(url).await.unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server =
+        leasehold_server::Server::start(locks.clone(), Default::default(), listener).unwrap();
+    let without = Running { server, locks };
+    let ready = without.ask("GET", "/readyz", "").await;
+    assert_eq!((ready.status, &ready.json["status"]), (503, &"no-quorum".into()));
+    assert_eq!(without.ask("GET", "/healthz", "").await.status, 200);
+    let refused = without.ask("POST", "/v1/locks/l/leases", "").await;
+    assert_eq!((refused.status, refused.problem()), (503, "no-quorum"));
+    assert_eq!((&refused.json["available"], &refused.json["quorum"]), (&0.into(), &1.into()));
+    let reason = refused.json["nodes"][0]["error"].as_str().unwrap();
+    assert!(reason.contains("refused") || reason.contains("reach"), "{reason}");
+    assert!(refused.header("retry-after").is_some());
+}

@@ -1,0 +1,10 @@
+//! The server as its callers see it: real sockets, a real backend.
+
+mod access;
+mod idempotency;
+mod leases;
+mod life;
+mod limits;
+mod streams;
+mod support;
+mod waiting;

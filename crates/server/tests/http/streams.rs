@@ -1,0 +1,131 @@
+//! Event streams.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{Connection, Running};
+
+/// One event: id, type, data.
+#[derive(Debug)]
+struct Told {
+    id: Option<String>,
+    kind: String,
+    data: Value,
+}
+
+async fn listen(running: &Running, path: &str, last: Option<&str>) -> Connection {
+    let mut stream = running.connect().await;
+    let header = last.map(|last| ("Last-Event-ID", last));
+    stream.send("GET", path, header.as_slice(), "").await;
+    let head = stream.until(b"\r\n\r\n").await.unwrap();
+    assert!(head.contains("text/event-stream"), "{head}");
+    stream
+}
+
+async fn next(stream: &mut Connection) -> Told {
+    loop {
+        let text = stream.until(b"\n\n").await.expect("the stream goes on");
+        let field = |name: &str| {
+            // Chunk sizes stand between events, on lines of their own.
+            text.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned)
+        };
+        let Some(kind) = field("event: ") else { continue };
+        let data = serde_json::from_str(&field("data: ").unwrap()).unwrap();
+        return Told { id: field("id: "), kind, data };
+    }
+}
+
+/// The next of this kind.
+async fn next_of(stream: &mut Connection, kind: &str) -> Told {
+    loop {
+        let told = next(stream).await;
+        if told.kind == kind {
+            return told;
+        }
+    }
+}
+
+#[tokio::test]
+async fn whoever_listens_is_told_and_can_go_on_after_a_break() {
+    let running = Running::new().await;
+    let mut stream = listen(&running, "/v1/events", None).await;
+    assert_eq!(next(&mut stream).await.kind, "hello");
+    let (id, fence) = running.acquire("l", r#"{"holder": "ana", "reason": "pay"}"#).await;
+    let acquired = next_of(&mut stream, "acquired").await;
+    let data = &acquired.data;
+    assert_eq!((&data["name"], &data["holder"]), (&"l".into(), &"ana".into()), "{data}");
+    assert_eq!((&data["fence"], &data["reason"]), (&fence.into(), &"pay".into()), "{data}");
+    drop(stream);
+    running.ask("DELETE", &format!("/v1/leases/{id}"), "").await;
+    let mut stream = listen(&running, "/v1/events", acquired.id.as_deref()).await;
+    assert_eq!(next(&mut stream).await.data["resumed"], true);
+    let released = next(&mut stream).await;
+    assert_eq!((released.kind.as_str(), &released.data["name"]), ("released", &"l".into()));
+    let mut stream = listen(&running, "/v1/events", Some("ffffffff-3")).await;
+    assert_eq!(next(&mut stream).await.data["resumed"], false);
+    assert_eq!(next(&mut stream).await.kind, "reset", "of another life: look anew");
+}
+
+#[tokio::test]
+async fn what_others_do_on_the_nodes_is_seen_and_told_once() {
+    let running = Running::new().await;
+    let mut stream = listen(&running, "/v1/events", None).await;
+    let guard = running.locks.lock("l").holder("cli").acquire().await.unwrap();
+    let acquired = next_of(&mut stream, "acquired").await;
+    assert_eq!((&acquired.data["holder"], &acquired.data["seen"]), (&"cli".into(), &true.into()));
+    let _ = guard.release().await;
+    let released = next_of(&mut stream, "released").await;
+    assert_eq!(released.data["fence"], acquired.data["fence"]);
+    // Through the server: told by it, and not seen as news afterwards.
+    let (id, _) = running.acquire("m", "").await;
+    running.ask("DELETE", &format!("/v1/leases/{id}"), "").await;
+    let mut told = Vec::new();
+    let mut overviews = 0;
+    while overviews < 4 {
+        let event = next(&mut stream).await;
+        overviews += usize::from(event.kind == "overview");
+        if event.data["name"] == "m" {
+            told.push(event.kind);
+        }
+    }
+    assert_eq!(told, ["acquired", "released"]);
+}
+
+#[tokio::test]
+async fn a_lease_that_runs_out_is_told_as_expired() {
+    let running = Running::new().await;
+    let mut stream = listen(&running, "/v1/locks/l/events", None).await;
+    running.acquire("l", r#"{"ttl_ms": 300}"#).await;
+    running.acquire("m", r#"{"ttl_ms": 300}"#).await;
+    let mut kinds = Vec::new();
+    while kinds.last().is_none_or(|kind| kind != "expired") {
+        let told = next(&mut stream).await;
+        assert!(told.kind == "hello" || told.data["name"] == "l", "{told:?}");
+        kinds.push(told.kind);
+    }
+    assert_eq!(kinds, ["hello", "acquired", "expired"]);
+    assert_eq!(running.metric(r#"redlock_leases_lost_total{reason="expired"}"#).await, 1.0);
+}
+
+#[tokio::test]
+async fn the_overview_comes_by_itself_while_somebody_listens() {
+    let running = Running::new().await;
+    running.acquire("l", r#"{"holder": "ana", "reason": "pay", "ttl_ms": 60000}"#).await;
+    let mut stream = listen(&running, "/v1/events", None).await;
+    let told = tokio::time::timeout(Duration::from_secs(5), async {
+        loop {
+            let told = next_of(&mut stream, "overview").await;
+            if told.data["locks"]["held"] == 1 {
+                return told;
+            }
+        }
+    });
+    let told = told.await.unwrap();
+    assert_eq!(told.id, None);
+    let item = &told.data["locks"]["items"][0];
+    assert_eq!((&item["name"], &item["reason"]), (&"l".into(), &"pay".into()), "{item}");
+    assert_eq!(told.data["cluster"]["available"], 1);
+    let whole = running.ask("GET", "/v1/overview", "").await.json;
+    assert!(whole["series"]["points"].is_array() && whole["rates"].is_object(), "{whole}");
+}

@@ -1,0 +1,53 @@
+// A lock that the command line takes and gives back appears, counts down and goes, without a reload.
+
+import assert from "node:assert/strict";
+import { acquire, browse, leasehold, logIn, place, row, says } from "./harness.mjs";
+
+await browse(
+  async (page) => {
+    await logIn(page, place.tokens.read);
+    await says(page, "#stream-words", /^live$/);
+    await says(page, "#locks-empty", "No lock is held or waited for.");
+    await page.evaluate(() => {
+      globalThis.still_the_same_page = true;
+    });
+
+    const lease = await acquire("invoice/42", "--holder", "billing@host1");
+    await row(page, "invoice/42").waitFor();
+    const text = await row(page, "invoice/42").innerText();
+    assert.ok(text.includes("billing@host1"), text);
+    assert.ok(text.includes(String(lease.fence)), text);
+    assert.ok(text.includes("5 of 5"), text);
+    await says(page, "#locks-count", "1 held");
+    await says(page, "#event-list", /acquired.*invoice\/42.*billing@host1/);
+
+    const meter = row(page, "invoice/42").getByRole("meter");
+    const before = Number(await meter.getAttribute("aria-valuenow"));
+    assert.ok(before > 0 && before <= 300, `${before} s left of 300`);
+    await page.waitForFunction(([bar, value]) => Number(bar.getAttribute("aria-valuenow")) < value, [await meter.elementHandle(), before]);
+    assert.match(await meter.getAttribute("aria-valuetext"), /^\d+ seconds left$/);
+
+    await page.locator("#locks-filter").fill("BILLING");
+    await row(page, "invoice/42").waitFor();
+    await page.locator("#locks-filter").fill("nobody like this");
+    await row(page, "invoice/42").waitFor({ state: "detached" });
+    await says(page, "#locks-empty", "No lock here matches the filter.");
+    await page.locator("#locks-filter").fill("");
+    await row(page, "invoice/42").waitFor();
+
+    await page.locator("#events-pause").click();
+    const kept = await page.locator("#event-list").textContent();
+    await leasehold("release", lease.token);
+    await row(page, "invoice/42").waitFor({ state: "detached" });
+    await says(page, "#events-pause", /Go on \(\d+ new\)/);
+    assert.equal(await page.locator("#event-list").textContent(), kept, "paused");
+    await page.locator("#events-pause").click();
+    await says(page, "#event-list", /released.*invoice\/42/);
+
+    await page.getByRole("checkbox", { name: "released", exact: true }).uncheck();
+    await page.locator("#event-list [data-kind=released]").waitFor({ state: "detached" });
+    assert.ok((await page.locator("#event-list [data-kind=acquired]").count()) > 0);
+    assert.equal(await page.evaluate(() => globalThis.still_the_same_page), true);
+  },
+  { refusals: [401] },
+);
