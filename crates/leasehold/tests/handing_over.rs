@@ -155,7 +155,7 @@ async fn where_numbers_cannot_be_raised_the_lock_is_given_back_and_the_next_wait
             let mut notes = scribe.notes.lock().unwrap();
             let notes = std::mem::take(&mut *notes);
             assert_eq!(notes.acquires, [holder.clone(), next.holder().clone()]);
-            assert_eq!(notes.releases, [holder.clone()]);
+            assert_eq!(notes.releases, std::slice::from_ref(&holder));
             assert_eq!(notes.extends, [], "nothing is raised beforehand");
         }
         drop(next);

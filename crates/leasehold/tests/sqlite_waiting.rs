@@ -85,7 +85,8 @@ fn watch(node: &SqliteNode, lock: &str) -> (Watch, Receiver<Watched>) {
 /// So many stand in line, as the file has it.
 fn expect_in_line(path: &Path, wanted: u32) {
     let file = rusqlite::Connection::open(path).unwrap();
-    let count = || file.query_row("SELECT count(*) FROM line", [], |row| row.get(0)).unwrap();
+    let count =
+        || file.query_row("SELECT count(*) FROM line", [], |row| row.get::<_, u32>(0)).unwrap();
     eventually(SOON, &format!("{wanted} stand in line"), || wanted == count());
 }
 

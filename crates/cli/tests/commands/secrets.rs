@@ -45,6 +45,10 @@ fn passwords_are_in_no_output() {
         format!("redis://:hunter2@{addr}:x"),
         format!("redys://:hunter2@{addr}"),
         "redis://u:hunter2@127.0.0.1:1,127.0.0.1:1".to_owned(),
+        "https://:hunter2@127.0.0.1:1".to_owned(),
+        "https://hunter2@127.0.0.1:1".to_owned(),
+        "http://:hunter2@127.0.0.1:1?nonsense=1".to_owned(),
+        "http://:hun/ter2hunter@127.0.0.1:1".to_owned(),
     ] {
         let by_variable = Desk::with(&backend);
         let by_flag = Desk::sqlite();
@@ -75,4 +79,24 @@ fn a_password_on_the_command_line_is_warned_of() {
     assert!(desk.run(&[&["-q"], &arguments[..]].concat()).err.is_empty());
     let ran = desk.run(&["--backend", "redis://127.0.0.1:1", "config"]).expect(0);
     assert!(!ran.err.contains("password"), "{ran:?}");
+}
+
+#[test]
+fn a_token_of_the_environment_or_the_file_is_in_no_output() {
+    let desk = Desk::with("http://127.0.0.1:1");
+    let in_file = Desk::with("http://127.0.0.1:1");
+    let folder = in_file.home().join("config/leasehold");
+    std::fs::create_dir_all(&folder).unwrap();
+    for token in ["hunter2", "hunter 2"] {
+        std::fs::write(folder.join("leasehold.toml"), format!("token = \"{token}\"")).unwrap();
+        for command in COMMANDS {
+            let arguments = [&["-vvv"], *command].concat();
+            let mut by_variable = desk.command(&arguments);
+            let ran = Ran::of(by_variable.env("LEASEHOLD_TOKEN", token).output().unwrap());
+            check(&ran, command, token);
+            check(&in_file.run(&arguments), command, token);
+        }
+    }
+    let shown = in_file.run(&["config"]).expect(0).out;
+    assert!(shown.contains("***"), "{shown}");
 }
