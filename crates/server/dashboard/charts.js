@@ -19,7 +19,7 @@ const constant = (value) => (points) => points.map(value);
 const CHARTS = [
   {
     title: "Attempts",
-    unit: "per second",
+    unit: () => "per second",
     write: number,
     lines: [
       { label: "acquired", colour: "--line-1", values: column("acquired"), fill: true },
@@ -29,7 +29,7 @@ const CHARTS = [
   },
   {
     title: "Time to acquire",
-    unit: "",
+    unit: () => "",
     write: latency,
     axis_words: (ms) => (ms < 1000 ? `${Number(ms.toFixed(1))} ms` : `${ms / 1000} s`),
     lines: [
@@ -39,19 +39,18 @@ const CHARTS = [
   },
   {
     title: "Contention",
-    unit: "of attempts",
+    // What the alert looks at.
+    unit: () => `${percent(model.overview.rates.contention_rate)} in 5 min`,
     write: percent,
     least_top: 0.2,
     lines: [
       { label: "in 1 min", colour: "--line-1", values: contention, fill: true },
       { label: "alert", colour: "--line-3", values: constant(() => ALERT), dash: true },
     ],
-    // What the alert looks at.
-    also: () => `in 5 min ${percent(model.overview.rates.contention_rate)}`,
   },
   {
     title: "Nodes that vote",
-    unit: "",
+    unit: () => "",
     write: number,
     whole: true,
     lines: [
@@ -62,7 +61,7 @@ const CHARTS = [
   },
   {
     title: "Locks",
-    unit: "",
+    unit: () => "",
     write: number,
     whole: true,
     lines: [
@@ -116,7 +115,6 @@ class Chart {
         this.values[i],
       ),
     );
-    this.also = h("li", {});
     this.plot = h("div", { class: "plot", "aria-hidden": "true" });
     this.element = h(
       "figure",
@@ -126,7 +124,7 @@ class Chart {
         {},
         h("h3", {}, spec.title, " ", this.at),
         this.summary,
-        h("ul", { class: "legend", "aria-hidden": "true" }, ...legend, spec.also ? this.also : null),
+        h("ul", { class: "legend", "aria-hidden": "true" }, ...legend),
       ),
       this.plot,
     );
@@ -217,8 +215,7 @@ class Chart {
     const at = under ?? times.length - 1;
     const point_under = under !== null && under !== undefined && times[at] !== undefined;
     lines.forEach((values, i) => setText(this.values[i], this.spec.write(values[at] ?? null)));
-    if (this.spec.also) setText(this.also, this.spec.also());
-    setText(this.at, point_under ? `at ${clock(new Date(times[at] * 1000))}` : this.spec.unit);
+    setText(this.at, point_under ? `at ${clock(new Date(times[at] * 1000))}` : this.spec.unit());
   }
 
   describe() {
@@ -232,7 +229,6 @@ class Chart {
       if (dash) return `${label} ${last}`;
       return `${label}: now ${last}, from ${this.spec.write(Math.min(...known))} to ${this.spec.write(Math.max(...known))} in the last ${Math.max(1, Math.round((times.at(-1) - times[0]) / 60))} min`;
     });
-    if (this.spec.also) words.push(this.spec.also());
     setText(this.summary, `${words.join("; ")}.`);
   }
 }
