@@ -214,7 +214,7 @@ mod tests {
         let _ = guard.release().await;
         app.known.ended(&lock, &holder, true);
         tell_owner(&app, &seen, began);
-        assert!(app.events.of(&lock, 9).is_empty(), "{:?}", app.events.of(&lock, 9));
+        assert!(app.events.of(&lock, 9, true).is_empty(), "{:?}", app.events.of(&lock, 9, true));
 
         // Nor is one that began before a grant the end of it.
         let guard = locks.lock("l").acquire().await.unwrap();
@@ -222,8 +222,8 @@ mod tests {
         let owned = Owned { holder, fence, at: Instant::now(), expires: None, granted: None };
         app.known.began(&lock, owned.clone());
         tell_end(&app, &lock, &owned, began);
-        assert!(app.events.of(&lock, 9).is_empty(), "{:?}", app.events.of(&lock, 9));
+        assert!(app.events.of(&lock, 9, true).is_empty(), "{:?}", app.events.of(&lock, 9, true));
         tell_end(&app, &lock, &owned, Instant::now());
-        assert_eq!(app.events.of(&lock, 9)[0]["type"], "released");
+        assert_eq!(app.events.of(&lock, 9, true)[0]["type"], "released");
     }
 }
