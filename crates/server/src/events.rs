@@ -116,10 +116,11 @@ impl Events {
         (after.unwrap_or(Some(Vec::new())), ear)
     }
 
-    /// The last events of one lock, newest first.
-    pub(crate) fn of(&self, lock: &LockName, most: usize) -> Vec<Value> {
+    /// The last events of one lock, newest first; those for the record only if they may be seen.
+    pub(crate) fn of(&self, lock: &LockName, most: usize, with_audit: bool) -> Vec<Value> {
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         let own = ring.kept.iter().rev().filter(|event| event.lock.as_ref() == Some(lock));
+        let own = own.filter(|event| with_audit || event.kind != "audit");
         let own: Vec<_> = own.take(most).cloned().collect();
         drop(ring);
         own.iter().map(|event| event.json()).collect()
@@ -187,7 +188,9 @@ mod tests {
             (&json!("acquired"), &json!("a/b"), &json!(7))
         );
         assert!(value["at"].as_str().is_some_and(|at| at.ends_with('Z')), "{value}");
-        assert_eq!(events.of(&LockName::new("a/b").unwrap(), 9).len(), 1);
-        assert!(events.of(&LockName::new("a").unwrap(), 9).is_empty());
+        events.tell("audit", LockName::new("a/b").ok(), json!({}));
+        let lock = LockName::new("a/b").unwrap();
+        assert_eq!((events.of(&lock, 9, false).len(), events.of(&lock, 9, true).len()), (1, 2));
+        assert!(events.of(&LockName::new("a").unwrap(), 9, true).is_empty());
     }
 }

@@ -151,7 +151,7 @@ fn check(app: &App, wish: &Wish) -> Result<Option<u128>, Problem> {
     let longest = view::millis(app.settings.limits.max_wait);
     if wish.wait_ms > longest {
         let detail = format!("wait_ms may be at most {longest}; ask again when it is over");
-        return Err(Problem::field("wait_ms", detail));
+        return Err(Problem::field("wait_ms", detail).with("at_most", json!(longest)));
     }
     check_reason(wish.reason.as_deref().unwrap_or_default())?;
     let Some(text) = &wish.nonce else { return Ok(None) };

@@ -51,16 +51,20 @@ pub(crate) async fn renew(
             app.metrics.renewed("lost");
             let status = app.locks.inspect(token.name.as_str()).await.ok();
             let (reason, owner) = why_lost(&token, status.as_ref());
+            let why = match (reason, owner) {
+                (_, Some(owner)) => format!("{owner} holds it now"),
+                ("stolen", None) => "another had it since, or it was taken away by force".into(),
+                ("expired", None) => "it ran out before it was renewed".into(),
+                _ => "too few nodes kept it without interruption".to_owned(),
+            };
             if reason == "stolen" {
                 app.metrics.fencing_rejections.inc();
             }
             // Told once, however often it is tried.
             if !app.known.has_ended(&token.holder) {
-                app.lost(&token, reason, &error.to_string());
+                app.lost(&token, reason, &format!("{why}; {error}"));
             }
-            Err(Problem::from(error)
-                .with("holder", json!(owner.map(Owner::to_string)))
-                .with("holder_id", json!(owner.map(view::holder_id))))
+            Err(problem::lost(token.name.as_str(), token.fence.get(), &why, owner))
         }
         Err(error) => {
             app.metrics.renewed("failed");
@@ -97,9 +101,12 @@ pub(crate) async fn release(
     let (name, fence) = (token.name.as_str(), token.fence.get());
     match app.release(&token).await {
         ReleaseOutcome::Released => Ok(StatusCode::NO_CONTENT.into_response()),
-        ReleaseOutcome::AlreadyExpired => {
-            Err(problem::lost(name, fence, "it had run out before", None))
-        }
+        ReleaseOutcome::AlreadyExpired => Err(problem::lost(
+            name,
+            fence,
+            "it had run out before, or was taken away by force",
+            None,
+        )),
         ReleaseOutcome::TakenOver { by } => {
             let why = format!("it had run out before, and {by} holds it now");
             Err(problem::lost(name, fence, &why, Some(&by)))

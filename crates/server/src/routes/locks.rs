@@ -40,7 +40,7 @@ pub(crate) async fn inspect(
     value["ttl_ms"] = json!(granted.as_ref().map(|granted| view::millis(granted.ttl)));
     value["reason"] = json!(granted.and_then(|granted| granted.reason));
     value["nodes"] = view::votes(&status);
-    value["history"] = json!(app.events.of(&lock, HISTORY));
+    value["history"] = json!(app.events.of(&lock, HISTORY, caller.is_admin()));
     Ok(ok(&value))
 }
 
