@@ -32,6 +32,7 @@ fn config_prints_what_is_in_force_and_where_it_came_from() {
         ["ttl", "20.0s", &line(2)],
         ["wait", "forever", "default"],
         ["holder", "bob", &line(3)],
+        ["token", "none", "default"],
         ["color", "never", "flag"],
         ["log", "off", "default"],
     ];
