@@ -43,7 +43,7 @@ pub struct Args {
     /// At most so many leases in many-leases and growth-leases
     #[arg(long, default_value_t = 50_000, value_parser = at_least_one)]
     pub leases: usize,
-    /// At most so many waiters in many-waiters and growth-waiters
+    /// At most so many waiters in many-waiters, growth-waiters and server-waiters
     #[arg(long, default_value_t = 10_000, value_parser = at_least_one)]
     pub waiters: usize,
     /// At most so many fences in growth-fences
@@ -72,6 +72,12 @@ pub enum Part {
         /// Where to draw, as SVG
         #[arg(long, value_name = "FILE")]
         svg: PathBuf,
+    },
+    /// A lock server
+    #[command(hide = true)]
+    Serve {
+        /// Where its nodes are.
+        addrs: String,
     },
     /// A contestant
     #[command(hide = true)]

@@ -62,6 +62,8 @@ pub(crate) const ALL: &[Contestant] = &[
     Contestant { name: "leasehold", ..RUST },
     Contestant { name: "leasehold-thread", ..RUST },
     Contestant { name: "leasehold-try", waits: false, ..RUST },
+    Contestant { name: "leasehold-http", waits: false, ..RUST },
+    Contestant { name: "leasehold-http-client", ..RUST },
     Contestant { name: "rslock", ..RUST },
     Contestant { name: "rslock-5ms", ..RUST },
     Contestant { name: "redlock", ..NODE },

@@ -11,6 +11,7 @@ mod clients;
 mod contestants;
 mod floor;
 pub mod interrupt;
+pub mod lock_server;
 mod order;
 mod player;
 pub mod report;

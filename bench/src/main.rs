@@ -5,12 +5,13 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use leasehold_bench::args::{Args, Part};
-use leasehold_bench::{child, interrupt, report, scenarios};
+use leasehold_bench::{child, interrupt, lock_server, report, scenarios};
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let done = match &args.part {
         Some(Part::Child { role }) => child::play(role),
+        Some(Part::Serve { addrs }) => lock_server::serve(addrs),
         Some(Part::Draw { rows, svg }) => draw(rows, svg),
         None => bench(&args),
     };

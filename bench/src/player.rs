@@ -76,11 +76,7 @@ impl Player {
 
     /// How much memory it has now, in bytes.
     pub(crate) fn memory(&self) -> Result<f64, String> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))
-            .map_err(|error| error.to_string())?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok());
-        kilobytes.map(|kilobytes| kilobytes * 1024.0).ok_or_else(|| "no VmRSS".to_owned())
+        memory_of(self.child.id())
     }
 
     fn next_line(&self, limit: Duration) -> Result<String, String> {
@@ -104,6 +100,15 @@ impl Player {
         let said = fs::read_to_string(self.dir.path().join("stderr")).unwrap_or_default();
         format!("{} ended; its last words: {}", self.name, said.trim())
     }
+}
+
+/// How much memory a process has now, in bytes.
+pub(crate) fn memory_of(pid: u32) -> Result<f64, String> {
+    let status =
+        fs::read_to_string(format!("/proc/{pid}/status")).map_err(|error| error.to_string())?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+    kilobytes.map(|kilobytes| kilobytes * 1024.0).ok_or_else(|| "no VmRSS".to_owned())
 }
 
 impl Drop for Player {

@@ -57,10 +57,10 @@ public final class LeaseholdExample {
             boolean slow = worker == 0;
             all.add(workers.submit(() -> {
                 for (int step = 0; step < STEPS; step++) {
-                    try (Lease lease = locks.acquire(name, Duration.ofMillis(1_500), Duration.ofSeconds(30))) {
+                    try (Lease lease = locks.acquire(name, Duration.ofSeconds(4), Duration.ofSeconds(30))) {
                         int seen = store.read();
                         // Longer than the TTL: the lease lives because it is renewed.
-                        Thread.sleep(slow && step == 0 ? 2_500 : 5);
+                        Thread.sleep(slow && step == 0 ? 5_000 : 5);
                         lease.ensureValid(Duration.ofMillis(20));
                         store.write(seen + 1, lease.fence());
                     }

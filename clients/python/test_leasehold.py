@@ -34,7 +34,7 @@ EventsOf = Generator[Event, None, None]
 # What must happen soon, even on a busy machine.
 SOON = 20.0
 # A thread that is to wake up at a moment may do so this much later there. It must not believe in its lease meanwhile.
-LATE = 1.0
+LATE = 10.0
 
 
 class Server:
@@ -245,8 +245,8 @@ class WithServer(unittest.TestCase):
 
     def test_a_lease_outlives_its_ttl(self) -> None:
         name = fresh()
-        with self.client.lock(name, ttl=2) as lease:
-            self.assertFalse(lease.lost.wait(4.5))
+        with self.client.lock(name, ttl=4) as lease:
+            self.assertFalse(lease.lost.wait(9))
             self.assertGreater(lease.remaining(), 0.0)
             lease.ensure_valid()
             with self.assertRaises(leasehold.LockHeld):
@@ -259,7 +259,7 @@ class WithServer(unittest.TestCase):
         client = Client(cutter.url)
         try:
             sent = leasehold._now()
-            with client.lock(fresh(), ttl=10) as lease:
+            with client.lock(fresh(), ttl=10, wait=0) as lease:
                 self.assertLess(lease.remaining() + leasehold._now(), sent + 10.01)
                 self.assertGreater(lease.remaining() + leasehold._now(), sent + 8)
                 sent = leasehold._now()
@@ -369,7 +369,7 @@ class WithServer(unittest.TestCase):
         name = fresh()
         told: List[Lease] = []
         with self.assertRaises(leasehold.LeaseLost) as caught:
-            with self.client.lock(name, ttl=4) as lease:
+            with self.client.lock(name, ttl=9) as lease:
                 lease.on_lost(told.append)
                 with self.assertRaises(leasehold.FenceMovedOn) as moved:
                     self.client.force_release(name, lease.fence - 1, "testing")
@@ -393,7 +393,7 @@ class WithServer(unittest.TestCase):
                 lease.release()
             called.append(lease)
 
-        lease = self.client.acquire(name, ttl=60)
+        lease = self.client.acquire(name, ttl=30)
         lease.on_lost(lambda _: 1 / 0)  # type: ignore[arg-type]
         lease.on_lost(release)
         with self.assertLogs("leasehold", "ERROR"):
@@ -500,7 +500,7 @@ class WithoutServer(unittest.TestCase):
         told: List[float] = []
         with Server() as server:
             client = self.client(server.url, timeout=60)
-            lease = client.acquire(fresh(), ttl=2.5)
+            lease = client.acquire(fresh(), ttl=4)
             lease.on_lost(lambda _: told.append(leasehold._now()))
             fence = lease.fence
             lease.extend()
@@ -510,8 +510,8 @@ class WithoutServer(unittest.TestCase):
             eventually("the callback is called", lambda: len(told) == 1)
             # The last renewal was sent before the server was gone, and nobody else gets the lock within a TTL of that.
             self.assertGreater(last_believed, gone)
-            self.assertLess(last_believed, gone + 2.5)
-            self.assertLess(told[0], gone + 2.5 + LATE)
+            self.assertLess(last_believed, gone + 4)
+            self.assertLess(told[0], gone + 4 + LATE)
             self.assertEqual(lease.remaining(), 0.0)
             with self.assertRaises(leasehold.LeaseLost) as caught:
                 lease.ensure_valid()
@@ -528,7 +528,7 @@ class WithoutServer(unittest.TestCase):
     def test_the_watchdog_tells_while_the_keeper_hangs(self) -> None:
         with Server() as server:
             client = self.client(server.url)
-            lease = client.acquire(fresh(), ttl=2)
+            lease = client.acquire(fresh(), ttl=4)
             hangs, on = threading.Event(), threading.Event()
 
             def hang(*_: object, **__: object) -> Any:
@@ -537,7 +537,7 @@ class WithoutServer(unittest.TestCase):
                 raise leasehold.Unreachable("it hung")
 
             client._wire.exchange = hang  # type: ignore[method-assign]
-            latest = leasehold._now() + 2
+            latest = leasehold._now() + 4
             self.assertTrue(hangs.wait(SOON))
             self.assertTrue(lease.lost.wait(SOON))
             self.assertLess(leasehold._now(), latest + LATE)

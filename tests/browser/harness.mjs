@@ -19,11 +19,19 @@ export const AXE = require.resolve("axe-core/axe.min.js");
 /** What must happen soon, even on a busy machine. */
 export const SOON_MS = 15_000;
 
-const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+const FLAGS = [
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
 
 /**
- * Runs `body(page, context)` on a new page. `options.refusals`: the HTTP statuses that the browser may note on its
- * console, because the case provokes them; the rest goes to the browser context.
+ * Runs `body(page, context)` on a new page. `options.refusals`: the HTTP statuses and network errors that the
+ * browser may note on its console, because the case provokes them; the rest goes to the browser context.
  */
 export async function browse(body, { refusals = [], ...options } = {}) {
   const browser = await chromium.launch({ executablePath: place.chromium, headless: true, args: FLAGS });
@@ -32,12 +40,15 @@ export async function browse(body, { refusals = [], ...options } = {}) {
     context.setDefaultTimeout(SOON_MS);
     await context.addInitScript(() => {
       globalThis.violations = [];
-      addEventListener("securitypolicyviolation", (event) => globalThis.violations.push(`${event.violatedDirective}: ${event.blockedURI}`));
+      addEventListener("securitypolicyviolation", (event) =>
+        globalThis.violations.push(`${event.violatedDirective}: ${event.blockedURI}`),
+      );
     });
     const complaints = [];
     const page = await context.newPage();
     page.on("console", (message) => {
-      if (["error", "warning"].includes(message.type()) && !isRefusal(message.text(), refusals)) complaints.push(`console: ${message.text()}`);
+      if (["error", "warning"].includes(message.type()) && !isRefusal(message.text(), refusals))
+        complaints.push(`console: ${message.text()}`);
     });
     page.on("pageerror", (error) => complaints.push(`uncaught: ${error.stack}`));
     page.on("dialog", (dialog) => {
@@ -45,7 +56,8 @@ export async function browse(body, { refusals = [], ...options } = {}) {
       dialog.dismiss();
     });
     page.on("request", (request) => {
-      if (!request.url().startsWith(`${place.url}/`) && !request.url().startsWith("data:")) complaints.push(`asked for ${request.url()}`);
+      if (!request.url().startsWith(`${place.url}/`) && !request.url().startsWith("data:"))
+        complaints.push(`asked for ${request.url()}`);
     });
     await page.goto(`${place.url}/`);
     await body(page, context);
@@ -58,7 +70,11 @@ export async function browse(body, { refusals = [], ...options } = {}) {
 }
 
 function isRefusal(text, refusals) {
-  return refusals.some((status) => text.includes(`the server responded with a status of ${status} `));
+  const words = (refusal) =>
+    typeof refusal === "number"
+      ? `the server responded with a status of ${refusal} `
+      : `Failed to load resource: ${refusal}`;
+  return refusals.some((refusal) => text.includes(words(refusal)));
 }
 
 export async function logIn(page, token) {
@@ -73,7 +89,10 @@ export async function says(page, selector, pattern, timeout = SOON_MS) {
   try {
     await page.waitForFunction(matches, [selector, source], { timeout, polling: 25 });
   } catch {
-    const found = await page.evaluate((place) => document.querySelector(place)?.textContent ?? "(no such element)", selector);
+    const found = await page.evaluate(
+      (place) => document.querySelector(place)?.textContent ?? "(no such element)",
+      selector,
+    );
     assert.fail(`${selector} does not say ${source} within ${timeout} ms: ${found}`);
   }
 }

@@ -18,7 +18,10 @@ const NAMES = [
 ];
 
 const holds = (page, name) =>
-  page.waitForFunction((wanted) => [...document.querySelectorAll("#lock-rows th a")].some((link) => link.textContent === wanted), name);
+  page.waitForFunction(
+    (wanted) => [...document.querySelectorAll("#lock-rows th a")].some((link) => link.textContent === wanted),
+    name,
+  );
 
 await browse(
   async (page) => {
@@ -32,11 +35,18 @@ await browse(
     await page.setViewportSize({ width: 360, height: 780 });
     assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 360, "nor that of a phone");
     for (const name of NAMES) {
-      await page.evaluate((wanted) => [...document.querySelectorAll("#lock-rows th a")].find((link) => link.textContent === wanted).click(), name);
+      await page.evaluate(
+        (wanted) =>
+          [...document.querySelectorAll("#lock-rows th a")].find((link) => link.textContent === wanted).click(),
+        name,
+      );
       await says(page, "#lock .headline", "Held");
       assert.equal(await page.locator("#lock h1 bdi").textContent(), name);
       assert.equal(await page.locator("#lock img, #lock script, #lock b").count(), 0);
-      assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 360, `the page of ${name} is too wide`);
+      assert.ok(
+        (await page.evaluate(() => document.documentElement.scrollWidth)) <= 360,
+        `the page of ${name} is too wide`,
+      );
       await page.reload();
       await says(page, "#lock .headline", "Held");
       assert.equal(await page.locator("#lock h1 bdi").textContent(), name, "also from its address");

@@ -27,7 +27,11 @@ await browse(
     const other = await context.newPage();
     await other.goto(`${place.url}/`);
     await other.locator("#log-in").waitFor();
-    assert.equal(await other.evaluate(() => localStorage.length + sessionStorage.length), 0, "another tab knows nothing");
+    assert.equal(
+      await other.evaluate(() => localStorage.length + sessionStorage.length),
+      0,
+      "another tab knows nothing",
+    );
     await other.close();
 
     await page.locator("#log-out").click();

@@ -7,8 +7,13 @@ import { AXE, acquire, browse, logIn, place, row, says, shoot } from "./harness.
 const axe = readFileSync(AXE, "utf8");
 
 async function isUsable(page, where) {
-  const found = await page.evaluate(() => axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }));
-  const words = found.violations.map((rule) => `${rule.id}: ${rule.help}: ${rule.nodes.map((node) => `${node.html.slice(0, 160)} ${node.any.map((check) => check.message).join(" ")}`).join("\n    ")}`);
+  const found = await page.evaluate(() =>
+    axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }),
+  );
+  const words = found.violations.map(
+    (rule) =>
+      `${rule.id}: ${rule.help}: ${rule.nodes.map((node) => `${node.html.slice(0, 160)} ${node.any.map((check) => check.message).join(" ")}`).join("\n    ")}`,
+  );
   assert.deepEqual(words, [], where);
   assert.ok(found.passes.length > 20, `${found.passes.length} rules looked at ${where}`);
 }
@@ -25,7 +30,11 @@ async function look(page, where) {
   await row(page, "nightly-backup").waitFor();
   await says(page, "#stream-words", /^live$/);
   await page.waitForFunction(() => document.querySelectorAll("#charts canvas").length === 5);
-  assert.equal(await page.locator("#charts figcaption .off-screen", { hasText: /now|nothing yet/ }).count(), 5, "each chart says its numbers");
+  assert.equal(
+    await page.locator("#charts figcaption .off-screen", { hasText: /now|nothing yet/ }).count(),
+    5,
+    "each chart says its numbers",
+  );
   await shoot(page, `overview-${where}`);
   await isUsable(page, `overview, ${where}`);
   const width = page.viewportSize().width;
@@ -84,5 +93,11 @@ await withAxe(
     const moving = await page.evaluate(() => document.getAnimations().length);
     assert.equal(moving, 0, "nothing moves for those who asked for that");
   },
-  { colorScheme: "light", viewport: { width: 360, height: 780 }, isMobile: true, hasTouch: true, reducedMotion: "reduce" },
+  {
+    colorScheme: "light",
+    viewport: { width: 360, height: 780 },
+    isMobile: true,
+    hasTouch: true,
+    reducedMotion: "reduce",
+  },
 );

@@ -9,6 +9,7 @@ use leasehold::{AcquireError, Background, Guard, Locks, NodeReports, NodeState, 
 use tokio::sync::Mutex;
 
 use super::beside::Company;
+use crate::lock_server::LockServer;
 use crate::order::Role;
 
 /// Longer than the quarantine of a node.
@@ -21,6 +22,7 @@ pub(crate) struct Leasehold {
     /// Joins the queue of its process; otherwise it asks once.
     waits: bool,
     pub(super) company: Mutex<Company>,
+    _server: Option<LockServer>,
 }
 
 /// How often the nodes were asked.
@@ -36,14 +38,21 @@ impl Leasehold {
             true => Background::OwnThread,
             false => Background::CurrentRuntime,
         };
+        let server = match role.contestant.contains("http") {
+            true => Some(LockServer::start(&role.addrs)?),
+            false => None,
+        };
         let scheme = if role.contestant.contains("sqlite") { "sqlite:" } else { "redis://" };
-        let url = format!("{scheme}{}", role.addrs.join(","));
+        let url = match &server {
+            Some(server) => format!("http://{}", server.address),
+            None => format!("{scheme}{}", role.addrs.join(",")),
+        };
         let builder = Locks::builder().url(url).background(background);
         let locks = builder.open().await.map_err(|error| error.to_string())?;
         all_vote(&locks).await?;
         let company = Mutex::new(Company::gather(&locks, role).await?);
         let waits = role.contestant != "leasehold-try";
-        Ok(Leasehold { locks, votes: Arc::default(), waits, company })
+        Ok(Leasehold { locks, votes: Arc::default(), waits, company, _server: server })
     }
 
     pub(crate) async fn acquire(&self, name: &str) -> Result<Guard, String> {
@@ -68,7 +77,7 @@ impl Leasehold {
 
 /// Our nodes are new, and nothing is measured before each of them votes. On a machine that is very
 /// busy the first word of a person may come to nothing.
-async fn all_vote(locks: &Locks) -> Result<(), String> {
+pub(crate) async fn all_vote(locks: &Locks) -> Result<(), String> {
     let start = Instant::now();
     loop {
         let said = locks.init().await;

@@ -1,13 +1,16 @@
 //! The contestants that are written in Rust, behind one face.
 
 mod beside;
+pub(crate) mod http;
 mod leasehold;
 mod rslock;
 mod sqlite;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use self::http::Http;
 use self::leasehold::Leasehold;
+pub(crate) use self::leasehold::all_vote;
 use self::rslock::Rslock;
 use crate::contestants::IDEAL;
 use crate::floor::{self, Floor, Mode};
@@ -20,6 +23,7 @@ pub(crate) enum Client {
     /// No lock at all: what is left is the holding.
     Ideal,
     Leasehold(Leasehold),
+    Http(Http),
     Rslock(Rslock),
     Sqlite(sqlite::Bare),
 }
@@ -30,6 +34,8 @@ pub(crate) enum Held {
     Floor(floor::Held),
     Ideal,
     Leasehold(::leasehold::Guard),
+    /// The lease's id.
+    Http(String),
     Rslock(::rslock::LockGuard),
     Sqlite(sqlite::Held),
 }
@@ -44,6 +50,7 @@ impl Client {
             "floor-native" => Mode::Native,
             "floor-script" => Mode::Script { native_release },
             "floor-p2" => Mode::Transaction { native_release },
+            "leasehold-http" => return Http::open(&role.addrs).map(Client::Http),
             name if name.starts_with("leasehold") => {
                 return Ok(Client::Leasehold(Leasehold::open(role).await?));
             }
@@ -69,6 +76,7 @@ impl Client {
             }
             Client::Ideal => Ok(Held::Ideal),
             Client::Leasehold(client) => client.acquire(name).await.map(Held::Leasehold),
+            Client::Http(client) => client.acquire(name).await.map(Held::Http),
             Client::Rslock(client) => client.acquire(name).await.map(Held::Rslock),
             Client::Sqlite(bare) => bare.acquire(name).map(Held::Sqlite),
         }
@@ -92,8 +100,11 @@ impl Client {
                 guard.release().await;
                 Ok(())
             }
+            (Client::Http(client), Held::Http(id)) => client.release(&id).await,
             (Client::Sqlite(bare), Held::Sqlite(held)) => bare.release(&held),
-            (_, Held::Floor(_) | Held::Sqlite(_)) => Err("held by another client".to_owned()),
+            (_, Held::Floor(_) | Held::Http(_) | Held::Sqlite(_)) => {
+                Err("held by another client".to_owned())
+            }
         }
     }
 
@@ -117,7 +128,7 @@ impl Client {
     pub(crate) fn votes(&self) -> Option<(u64, u64)> {
         match self {
             Client::Leasehold(client) => Some(client.votes()),
-            Client::Floor(..) | Client::Ideal | Client::Rslock(_) | Client::Sqlite(_) => None,
+            _ => None,
         }
     }
 }

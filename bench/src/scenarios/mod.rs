@@ -6,6 +6,7 @@ mod delays;
 mod failure;
 mod growth;
 mod many;
+mod server;
 mod sqlite;
 mod uncontended;
 
@@ -47,6 +48,10 @@ pub enum Scenario {
     ManyLeases,
     /// 10,000 tasks of one process wait for 100 locks
     ManyWaiters,
+    /// Through a lock server over HTTP, beside the library
+    Server,
+    /// 5,000 requests wait at one lock server
+    ServerWaiters,
     /// The cost with 1, 3, 5 and 7 nodes
     GrowthNodes,
     /// The cost beside 1 to 50,000 leases
@@ -87,6 +92,8 @@ pub fn run(scenario: Scenario, args: &Args) -> Result<Findings, String> {
         Scenario::Sqlite => return sqlite::run(args),
         Scenario::ManyLeases => return many::leases(args),
         Scenario::ManyWaiters => return many::waiters(args),
+        Scenario::Server => return server::cycles(args),
+        Scenario::ServerWaiters => return server::waiters(args),
         Scenario::GrowthNodes => growth::nodes(args),
         Scenario::GrowthLeases => growth::leases(args),
         Scenario::GrowthWaiters => growth::waiters(args),

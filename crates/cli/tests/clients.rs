@@ -4,6 +4,8 @@
 mod support;
 
 use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -48,6 +50,17 @@ impl Server {
             !url.is_empty()
         });
         server
+    }
+
+    fn is_ready(&self) -> bool {
+        let address = self.url.strip_prefix("http://").expect("no TLS");
+        let mut connection = TcpStream::connect(address).expect("a server");
+        let request =
+            format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        connection.write_all(request.as_bytes()).expect("a server");
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).expect("an answer");
+        answer.starts_with("HTTP/1.1 200 ")
     }
 
     fn log(&self) -> String {
@@ -187,8 +200,23 @@ fn the_server_does_what_its_description_says() {
     let token = new_token(&place, &["admin", "read", "lock:*"]);
     let tokens = place.file("tokens");
     let tokens = tokens.to_str().expect("a path");
-    let listen = ["serve", "--listen", "127.0.0.1:0", "--max-wait", "100ms", "--tokens", tokens];
-    let server = Server::start(place, &listen);
+    // In memory, because a node that waits for a busy disk is no quorum, which is right but not of interest.
+    let server = Server::start(
+        place,
+        &[
+            "--backend",
+            "memory:?nodes=5",
+            "serve",
+            "--trust-new-nodes",
+            "--listen",
+            "127.0.0.1:0",
+            "--max-wait",
+            "100ms",
+            "--tokens",
+            tokens,
+        ],
+    );
+    eventually(SOON, "the server is ready", || server.is_ready());
     let work = Place::new();
     let mut command = python();
     command.current_dir(work.path()).args(["-m", "schemathesis.cli", "--config-file"]);

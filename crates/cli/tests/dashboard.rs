@@ -6,13 +6,14 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use leasehold_testkit::{Need, RedisServer, bound_command, skip, spawn};
 use serde_json::json;
-use support::{Place, Running, stderr};
+use support::{Place, Running, Signal, stderr};
 
 /// Browsers one after the other: several at once on a small machine make "within two seconds" a matter of luck.
 static BROWSER: Mutex<()> = Mutex::new(());
@@ -55,27 +56,32 @@ impl Dashboard {
         let backend = format!("redis://{}?timeout=200ms&max_ttl=10m", addresses.join(","));
         let admitted = place.run(&["--backend", &backend, "init"]);
         assert!(admitted.status.success(), "{}", stderr(&admitted));
-        let mut command = place.leasehold();
-        command.args(["--backend", &backend, "serve", "--listen", "127.0.0.1:0"]);
-        if tokens.is_some() {
-            command.arg("--tokens").arg(place.file("tokens"));
-        }
-        let mut server = Running::new(&mut command);
-        let line = server.line();
-        let url = line.split_whitespace().find(|word| word.starts_with("http://"));
-        let url = url.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned();
+        let (server, url) = serve(&place, &backend, "127.0.0.1:0", tokens.is_some());
         Self { place, nodes, backend, tokens, server, url, _browser: browser }
     }
 
-    /// Runs a case; panics with what it said if it fails.
-    #[track_caller]
-    fn shows(&self, case: &str) {
-        let output = self.node(case).expect("node runs");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{case}: {said}{}", stderr(&output));
+    /// Another server in the place of the first, which gets no chance to say farewell.
+    fn restart(&mut self) {
+        self.server.signal(Signal::KILL);
+        self.server.end();
+        let address = self.url.trim_start_matches("http://");
+        (self.server, _) = serve(&self.place, &self.backend, address, self.tokens.is_some());
     }
 
-    fn node(&self, case: &str) -> std::io::Result<std::process::Output> {
+    /// Runs a case, and restarts the server when it says `restart`; panics with its error if it fails.
+    #[track_caller]
+    fn shows(&mut self, case: &str) {
+        let mut node = spawn(self.command(case)).expect("node runs");
+        let said = BufReader::new(node.stdout.take().expect("a pipe"));
+        for line in said.lines() {
+            assert_eq!(line.expect("text"), "restart", "the only word that a case says");
+            self.restart();
+        }
+        let output = node.wait_with_output().expect("node runs");
+        assert!(output.status.success(), "{case}: {}", stderr(&output));
+    }
+
+    fn command(&self, case: &str) -> Command {
         let mut command = bound_command("node");
         command
             .arg(repository().join("tests/browser").join(case))
@@ -87,7 +93,7 @@ impl Dashboard {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        spawn(command)?.wait_with_output()
+        command
     }
 
     fn description(&self) -> serde_json::Value {
@@ -106,6 +112,20 @@ impl Dashboard {
             "shots": std::env::var("LEASEHOLD_DASHBOARD_SHOTS").ok(),
         })
     }
+}
+
+/// A server that listens, and its address.
+fn serve(place: &Place, backend: &str, listen: &str, has_tokens: bool) -> (Running, String) {
+    let mut command = place.leasehold();
+    command.args(["--backend", backend, "serve", "--listen", listen]);
+    if has_tokens {
+        command.arg("--tokens").arg(place.file("tokens"));
+    }
+    let mut server = Running::new(&mut command);
+    let line = server.line();
+    let url = line.split_whitespace().find(|word| word.starts_with("http://"));
+    let url = url.unwrap_or_else(|| panic!("no address in {line:?}: {}", server.complaints()));
+    (server, url.to_owned())
 }
 
 fn new_token(place: &Place, name: &str, scope: &str) -> String {
@@ -167,6 +187,14 @@ fn a_stopped_server_is_shown_as_a_cut_until_it_goes_on() {
         return;
     }
     Dashboard::with_tokens().shows("stream_cut.mjs");
+}
+
+#[test]
+fn a_restarted_server_is_met_again() {
+    if skipped() {
+        return;
+    }
+    Dashboard::with_tokens().shows("restart.mjs");
 }
 
 #[test]

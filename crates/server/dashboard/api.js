@@ -24,7 +24,9 @@ export class Refused extends Error {
     super(sentence(status, problem));
     this.status = status;
     this.problem = problem;
-    this.kind = String(problem.type ?? "").split(":").pop();
+    this.kind = String(problem.type ?? "")
+      .split(":")
+      .pop();
   }
 }
 

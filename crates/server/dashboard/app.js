@@ -21,7 +21,12 @@ const byId = (id) => document.getElementById(id);
 let lock_page = null;
 let hide_timer = null;
 
-const stream = new Stream("/v1/events", SILENCE_MS, { event: happened, alive: streamIsAlive, cut: streamIsCut, refused: mustLogIn });
+const stream = new Stream("/v1/events", SILENCE_MS, {
+  event: happened,
+  alive: streamIsAlive,
+  cut: streamIsCut,
+  refused: mustLogIn,
+});
 
 async function enter() {
   try {
@@ -60,6 +65,7 @@ function leave() {
   stream.stop();
   lock_page?.close();
   lock_page = null;
+  byId("force").close();
   model.overview = null;
   for (const id of ["overview", "lock", "about", "stream", "log-out", "banner"]) byId(id).hidden = true;
   document.title = "Leasehold";
@@ -116,7 +122,7 @@ function update() {
   const { server } = model.overview;
   setText(byId("version"), server.version);
   setText(byId("instance"), server.instance);
-  showCluster();
+  showCluster(lock_page?.name);
   if (lock_page === null) {
     showLocks();
     showCharts();

@@ -19,7 +19,7 @@ const constant = (value) => (points) => points.map(value);
 const CHARTS = [
   {
     title: "Attempts",
-    unit: "per second",
+    unit: () => "per second",
     write: number,
     lines: [
       { label: "acquired", colour: "--line-1", values: column("acquired"), fill: true },
@@ -29,7 +29,7 @@ const CHARTS = [
   },
   {
     title: "Time to acquire",
-    unit: "",
+    unit: () => "",
     write: latency,
     axis_words: (ms) => (ms < 1000 ? `${Number(ms.toFixed(1))} ms` : `${ms / 1000} s`),
     lines: [
@@ -39,17 +39,18 @@ const CHARTS = [
   },
   {
     title: "Contention",
-    unit: "of attempts in a minute",
+    // What the alert looks at.
+    unit: () => `${percent(model.overview.rates.contention_rate)} in 5 min`,
     write: percent,
     least_top: 0.2,
     lines: [
-      { label: "contended", colour: "--line-1", values: contention, fill: true },
-      { label: "alert at", colour: "--line-3", values: constant(() => ALERT), dash: true },
+      { label: "in 1 min", colour: "--line-1", values: contention, fill: true },
+      { label: "alert", colour: "--line-3", values: constant(() => ALERT), dash: true },
     ],
   },
   {
     title: "Nodes that vote",
-    unit: "",
+    unit: () => "",
     write: number,
     whole: true,
     lines: [
@@ -60,7 +61,7 @@ const CHARTS = [
   },
   {
     title: "Locks",
-    unit: "",
+    unit: () => "",
     write: number,
     whole: true,
     lines: [
@@ -105,12 +106,26 @@ class Chart {
     this.values = spec.lines.map(() => h("span", { class: "value" }));
     this.at = h("span", { class: "unit" });
     this.summary = h("span", { class: "off-screen" });
-    const legend = spec.lines.map((line, i) => h("li", {}, h("span", { class: `key ${line.dash ? "dash" : ""}`, "data-line": line.colour }), `${line.label} `, this.values[i]));
+    const legend = spec.lines.map((line, i) =>
+      h(
+        "li",
+        {},
+        h("span", { class: `key ${line.dash ? "dash" : ""}`, "data-line": line.colour }),
+        `${line.label} `,
+        this.values[i],
+      ),
+    );
     this.plot = h("div", { class: "plot", "aria-hidden": "true" });
     this.element = h(
       "figure",
       { class: "panel chart" },
-      h("figcaption", {}, h("h3", {}, spec.title, " ", this.at), this.summary, h("ul", { class: "legend", "aria-hidden": "true" }, ...legend)),
+      h(
+        "figcaption",
+        {},
+        h("h3", {}, spec.title, " ", this.at),
+        this.summary,
+        h("ul", { class: "legend", "aria-hidden": "true" }, ...legend),
+      ),
       this.plot,
     );
     this.resizer = new ResizeObserver(() => this.uplot?.setSize({ width: this.plot.clientWidth, height: HEIGHT }));
@@ -128,7 +143,13 @@ class Chart {
 
   options() {
     const grid = { stroke: colour("--grid"), width: 1 };
-    const axis = { stroke: colour("--muted"), font: "11px system-ui, sans-serif", grid, ticks: { show: false }, gap: 4 };
+    const axis = {
+      stroke: colour("--muted"),
+      font: "11px system-ui, sans-serif",
+      grid,
+      ticks: { show: false },
+      gap: 4,
+    };
     const { write, axis_words, lines, whole } = this.spec;
     return {
       width: Math.max(120, this.plot.clientWidth),
@@ -136,10 +157,26 @@ class Chart {
       padding: [6, 16, 0, 0],
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, sync: { key: "leasehold" }, points: { size: 5 } },
-      scales: { x: { time: true, range: (_, __, max) => [(max ?? SPAN_S) - SPAN_S, max ?? SPAN_S] }, y: { range: (_, __, max) => [0, this.top(max)] } },
+      scales: {
+        x: { time: true, range: (_, __, max) => [(max ?? SPAN_S) - SPAN_S, max ?? SPAN_S] },
+        y: { range: (_, __, max) => [0, this.top(max)] },
+      },
       axes: [
-        { ...axis, grid: { show: false }, size: 18, space: 44, incrs: [60, 120, 300], values: (_, splits) => splits.map((at) => clock(new Date(at * 1000)).slice(0, 5)) },
-        { ...axis, size: 50, space: 28, incrs: whole ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] : undefined, values: (_, splits) => splits.map(axis_words ?? write) },
+        {
+          ...axis,
+          grid: { show: false },
+          size: 18,
+          space: 44,
+          incrs: [60, 120, 300],
+          values: (_, splits) => splits.map((at) => clock(new Date(at * 1000)).slice(0, 5)),
+        },
+        {
+          ...axis,
+          size: 50,
+          space: 28,
+          incrs: whole ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] : undefined,
+          values: (_, splits) => splits.map(axis_words ?? write),
+        },
       ],
       series: [{}, ...lines.map((line) => this.line(line))],
       hooks: { setCursor: [(chart) => this.showValues(chart.cursor.idx)] },
@@ -178,7 +215,7 @@ class Chart {
     const at = under ?? times.length - 1;
     const point_under = under !== null && under !== undefined && times[at] !== undefined;
     lines.forEach((values, i) => setText(this.values[i], this.spec.write(values[at] ?? null)));
-    setText(this.at, point_under ? `at ${clock(new Date(times[at] * 1000))}` : this.spec.unit);
+    setText(this.at, point_under ? `at ${clock(new Date(times[at] * 1000))}` : this.spec.unit());
   }
 
   describe() {

@@ -10,7 +10,8 @@ const ICON_COLOUR = { ok: "%231a7f4b", degraded: "%23b87400", risk: "%23b87400",
 let level_before = null;
 let states_before = new Map();
 
-export function showCluster() {
+/** `subject`: the lock whose page is open. */
+export function showCluster(subject) {
   const { cluster, rates } = model.overview;
   const quorum = quorumOf(cluster);
   setAttribute(byId("quorum"), "data-level", quorum.level);
@@ -19,16 +20,23 @@ export function showCluster() {
   setText(byId("lost"), `${plural(rates.lost_5m, "lease")} lost in the last 5 minutes`);
   setAttribute(byId("lost"), "data-any", rates.lost_5m > 0 ? "yes" : "no");
   const short = shortNames(cluster.nodes.map((node) => node.node));
-  reconcile(byId("lights"), cluster.nodes, (node) => node.node, makeLight, (light, node) => fillLight(light, node, short.get(node.node)));
+  reconcile(
+    byId("lights"),
+    cluster.nodes,
+    (node) => node.node,
+    makeLight,
+    (light, node) => fillLight(light, node, short.get(node.node)),
+  );
   reconcile(byId("node-rows"), cluster.nodes, (node) => node.node, makeNode, fillNode);
   setText(byId("backend"), cluster.backend);
-  showInTab(quorum);
+  showInTab(quorum, subject);
   tell(quorum, cluster.nodes);
 }
 
 /** The tab says it, too, while another one is looked at. */
-function showInTab(quorum) {
-  document.title = quorum.level === "ok" ? "Leasehold" : `${quorum.word}: ${quorum.headline} · Leasehold`;
+function showInTab(quorum, subject) {
+  const trouble = quorum.level === "ok" ? null : `${quorum.word}: ${quorum.headline}`;
+  document.title = [trouble, subject, "Leasehold"].filter(Boolean).join(" · ");
   const icon = `data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Ccircle cx='8' cy='8' r='6' fill='${ICON_COLOUR[quorum.level]}'/%3E%3C/svg%3E`;
   setAttribute(byId("icon"), "href", icon);
 }
@@ -37,14 +45,21 @@ function tell(quorum, nodes) {
   const states = new Map(nodes.map((node) => [node.node, node.state]));
   const changes = nodes.filter((node) => (states_before.get(node.node) ?? node.state) !== node.state);
   const words = changes.map((node) => `Node ${node.node} is ${node.state}.`);
-  if (level_before !== null && level_before !== quorum.level) words.push(`${quorum.word}: ${quorum.headline}. ${quorum.meaning}`);
+  if (level_before !== null && level_before !== quorum.level)
+    words.push(`${quorum.word}: ${quorum.headline}. ${quorum.meaning}`);
   if (words.length > 0) announce(words.join(" "));
   level_before = quorum.level;
   states_before = states;
 }
 
 function makeLight() {
-  return h("li", {}, h("span", { "data-part": "sign" }), foreign("", { class: "light-name", "data-part": "name" }), h("span", { class: "off-screen", "data-part": "words" }));
+  return h(
+    "li",
+    {},
+    h("span", { "data-part": "sign" }),
+    foreign("", { class: "light-name", "data-part": "name" }),
+    h("span", { class: "off-screen", "data-part": "words" }),
+  );
 }
 
 function fillLight(light, node, short) {
@@ -70,12 +85,18 @@ function setSign(element, state) {
 }
 
 function makeNode(node) {
-  const cell = (name, label, attributes = {}) => h("td", { role: "cell", "data-label": label, "data-part": name, ...attributes });
+  const cell = (name, label, attributes = {}) =>
+    h("td", { role: "cell", "data-label": label, "data-part": name, ...attributes });
   return h(
     "tr",
     { role: "row", "data-node": node.node },
     h("th", { role: "rowheader", scope: "row" }, foreign(node.node)),
-    h("td", { role: "cell", "data-label": "State", class: "state" }, h("span", { "data-part": "sign" }), h("span", { "data-part": "state" })),
+    h(
+      "td",
+      { role: "cell", "data-label": "State", class: "state" },
+      h("span", { "data-part": "sign" }),
+      h("span", { "data-part": "state" }),
+    ),
     cell("votes", "Votes"),
     cell("round-trip", "Round trip", { class: "number" }),
     cell("offset", "Clock offset", { class: "number" }),

@@ -8,7 +8,8 @@ export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
+    else if (value !== null && value !== undefined && value !== false)
+      element.setAttribute(name, value === true ? "" : value);
   }
   element.append(...children.filter((child) => child !== null && child !== undefined));
   return element;
@@ -48,20 +49,24 @@ export function setAttribute(element, name, value) {
  */
 export function reconcile(parent, items, key, make, update) {
   const known = parent.reconciled ?? new Map();
-  const next = new Map();
-  let place = parent.firstElementChild;
-  for (const item of items) {
-    const name = key(item);
-    if (next.has(name)) continue;
-    const element = known.get(name) ?? make(item);
+  const wanted = new Map(items.map((item) => [key(item), item]));
+  const focused = parent.contains(document.activeElement) ? document.activeElement : null;
+  // First those that go: else all that follow them would be moved, and what is moved loses the focus.
+  for (const [name, element] of known) {
+    if (wanted.has(name)) continue;
+    element.remove();
     known.delete(name);
-    next.set(name, element);
+  }
+  let place = parent.firstElementChild;
+  for (const [name, item] of wanted) {
+    const element = known.get(name) ?? make(item);
+    known.set(name, element);
     update(element, item);
     if (element === place) place = place.nextElementSibling;
     else parent.insertBefore(element, place);
   }
-  for (const element of known.values()) element.remove();
-  parent.reconciled = next;
+  parent.reconciled = known;
+  if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
 }
 
 /** A cell of a row that is kept: the same element for the same name. */
@@ -102,7 +107,11 @@ function copyBySelection(text) {
 
 /** A small button that copies and shows that it did. `text` is asked when it is pressed. */
 export function copyButton(what, text) {
-  const button = h("button", { type: "button", class: "copy", "aria-label": `Copy ${what}`, title: "Copy" }, sign("copy"));
+  const button = h(
+    "button",
+    { type: "button", class: "copy", "aria-label": `Copy ${what}`, title: "Copy" },
+    sign("copy"),
+  );
   button.addEventListener("click", async () => {
     const copied = await copy(text(), what);
     button.replaceChildren(sign(copied ? "up" : "down"));

@@ -69,8 +69,15 @@ export function tickEvents() {
 
 function draw() {
   const shown = events.filter((event) => !hidden_kinds.has(event.type)).slice(0, SHOWN);
-  reconcile(byId("event-list"), shown, (event) => event.number, (event) => eventItem(event, true), () => {});
-  const none = events.length === 0 ? "This instance knows of nothing that happened." : "Nothing of these kinds has happened.";
+  reconcile(
+    byId("event-list"),
+    shown,
+    (event) => event.number,
+    (event) => eventItem(event, true),
+    () => {},
+  );
+  const none =
+    events.length === 0 ? "This instance knows of nothing that happened." : "Nothing of these kinds has happened.";
   setText(byId("events-empty"), none);
   byId("events-empty").hidden = shown.length > 0;
   byId("event-list").hidden = shown.length === 0;
@@ -81,13 +88,20 @@ export function eventItem(event, with_name) {
   const time = h("time", { datetime: event.at, title: event.at }, clock(new Date(event.at)));
   const kind = h("span", { class: "badge", "data-tone": KINDS[event.type] ?? "plain" }, event.type);
   const about = with_name && typeof event.name === "string" ? lockLink(event.name) : null;
-  return h("li", { "data-kind": event.type }, time, kind, h("span", { class: "event-words" }, about, " ", ...words(event, with_name)));
+  return h(
+    "li",
+    { "data-kind": event.type },
+    time,
+    kind,
+    h("span", { class: "event-words" }, about, " ", ...words(event, with_name)),
+  );
 }
 
 /** On the page of a lock its fence is worth the room. */
 function words(event, with_name) {
   const parts = [];
-  const add = (text, foreign_text = null) => parts.push(`${parts.length > 0 ? ", " : ""}${text}`, ...(foreign_text === null ? [] : [foreign(foreign_text)]));
+  const add = (text, foreign_text = null) =>
+    parts.push(`${parts.length > 0 ? ", " : ""}${text}`, ...(foreign_text === null ? [] : [foreign(foreign_text)]));
   if (event.type === "node") add(`${event.node} was ${event.was}, is ${event.state}`);
   if (event.type === "audit") add(event.what ?? "");
   if (event.holder) add("by ", event.holder);

@@ -45,7 +45,9 @@ export function percent(share) {
 
 /** 12:03:07, in the time zone of whoever looks. */
 export function clock(date) {
-  return Number.isNaN(date.getTime()) ? NOTHING : `${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
+  return Number.isNaN(date.getTime())
+    ? NOTHING
+    : `${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
 }
 
 export function plural(count, one, many = `${one}s`) {

@@ -29,7 +29,9 @@ export class LockPage {
   open() {
     this.parent.replaceChildren(...this.build());
     if (lockPath(this.name) === null) {
-      this.fail("A lock of this name cannot be asked for by a browser, which reads it as a step in a path. Use `leasehold status`.");
+      this.fail(
+        "A lock of this name cannot be asked for by a browser, which reads it as a step in a path. Use `leasehold status`.",
+      );
       return;
     }
     this.wake();
@@ -60,7 +62,12 @@ export class LockPage {
   }
 
   build() {
-    this.title = h("h1", { tabindex: "-1", id: "lock-title" }, h("span", { class: "quiet" }, "Lock "), foreign(this.name));
+    this.title = h(
+      "h1",
+      { tabindex: "-1", id: "lock-title" },
+      h("span", { class: "quiet" }, "Lock "),
+      foreign(this.name),
+    );
     this.problem = h("p", { class: "problem", role: "alert" });
     this.result = h("p", { class: "result", hidden: true });
     this.facts = this.buildFacts();
@@ -68,7 +75,9 @@ export class LockPage {
     this.votes_words = h("p", { class: "meaning" });
     this.list = h("ol", { class: "event-list", tabindex: "0", "aria-labelledby": "history-title" });
     this.no_history = h("p", { class: "empty" }, "This instance knows of nothing that happened to it.");
-    const heads = ["Node", "Says", "Fence", "Time left"].map((label) => h("th", { role: "columnheader", scope: "col", class: label === "Time left" ? "number" : null }, label));
+    const heads = ["Node", "Says", "Fence", "Time left"].map((label) =>
+      h("th", { role: "columnheader", scope: "col", class: label === "Time left" ? "number" : null }, label),
+    );
     return [
       h("p", {}, h("a", { href: "#/", class: "back" }, "← All locks")),
       this.title,
@@ -86,25 +95,54 @@ export class LockPage {
             { class: "panel", "aria-labelledby": "votes-title" },
             h("h2", { id: "votes-title" }, "What each node says"),
             this.votes_words,
-            h("table", { role: "table", class: "cards" }, h("caption", { class: "off-screen" }, "The lock as each node has it"), h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, ...heads)), this.votes),
+            h(
+              "table",
+              { role: "table", class: "cards" },
+              h("caption", { class: "off-screen" }, "The lock as each node has it"),
+              h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, ...heads)),
+              this.votes,
+            ),
           ),
-          h("section", { class: "panel", "aria-labelledby": "history-title" }, h("h2", { id: "history-title" }, "History"), this.list, this.no_history),
+          h(
+            "section",
+            { class: "panel", "aria-labelledby": "history-title" },
+            h("h2", { id: "history-title" }, "History"),
+            this.list,
+            this.no_history,
+          ),
         ),
       ),
     ];
   }
 
   buildFacts() {
-    const fact = (term, name, ...more) => [h("dt", {}, term), h("dd", {}, h("bdi", { "data-part": name, class: DIGITS.has(name) ? "digits" : null }), ...more)];
+    const fact = (term, name, ...more) => [
+      h("dt", {}, term),
+      h("dd", {}, h("bdi", { "data-part": name, class: DIGITS.has(name) ? "digits" : null }), ...more),
+    ];
     this.copy_fence = copyButton("the fence", () => String(this.lock.fence));
-    this.force = h("button", { type: "button", class: "danger", id: "force-open", onclick: () => this.forceRelease() }, "Force release …");
+    this.force = h(
+      "button",
+      { type: "button", class: "danger", id: "force-open", onclick: () => this.forceRelease() },
+      "Force release …",
+    );
     return h(
       "section",
       { class: "panel", "aria-labelledby": "state-title" },
       h("h2", { id: "state-title" }, "State"),
       h("p", { class: "headline", "data-part": "state" }, "…"),
       makeBar(),
-      h("dl", { class: "facts" }, ...fact("Holder", "holder"), ...fact("Held for", "age"), ...fact("Fence", "fence", this.copy_fence), ...fact("Highest fence given", "highest"), ...fact("Reason", "reason"), ...fact("Waiting here", "waiters"), ...fact("Holder id", "holder-id")),
+      h(
+        "dl",
+        { class: "facts" },
+        ...fact("Holder", "holder"),
+        ...fact("Held for", "age"),
+        ...fact("Fence", "fence", this.copy_fence),
+        ...fact("Highest fence given", "highest"),
+        ...fact("Reason", "reason"),
+        ...fact("Waiting here", "waiters"),
+        ...fact("Holder id", "holder-id"),
+      ),
       this.force,
       h("p", { class: "hint", "data-part": "force-hint" }),
     );
@@ -112,7 +150,13 @@ export class LockPage {
 
   buildCommands() {
     this.commands = h("ul", { class: "commands" });
-    return h("section", { class: "panel", "aria-labelledby": "commands-title" }, h("h2", { id: "commands-title" }, "On the command line"), h("p", { class: "hint" }, "With the same --backend as the server."), this.commands);
+    return h(
+      "section",
+      { class: "panel", "aria-labelledby": "commands-title" },
+      h("h2", { id: "commands-title" }, "On the command line"),
+      h("p", { class: "hint" }, "With the same --backend as the server."),
+      this.commands,
+    );
   }
 
   async look() {
@@ -163,7 +207,13 @@ export class LockPage {
   }
 
   drawHistory() {
-    reconcile(this.list, this.history, (event) => event.number, (event) => eventItem(event, false), () => {});
+    reconcile(
+      this.list,
+      this.history,
+      (event) => event.number,
+      (event) => eventItem(event, false),
+      () => {},
+    );
     this.list.hidden = this.history.length === 0;
     this.no_history.hidden = this.history.length > 0;
   }
@@ -182,9 +232,25 @@ export class LockPage {
     this.copy_fence.hidden = lock.fence === null;
     const can_force = lock.state !== "free" && lock.fence !== null;
     this.force.disabled = !can_force;
-    set("force-hint", can_force ? "Needs a token with the scope admin." : lock.state === "free" ? "Nobody holds it." : "It has no fence: held by another library, or by nobody with a quorum.");
-    setText(this.votes_words, `${lock.votes} of ${lock.answered} that answered vote for the holder; ${lock.quorum} needed.`);
-    reconcile(this.votes, lock.nodes, (node) => node.node, makeVote, (row, node) => fillVote(row, node, lock));
+    set(
+      "force-hint",
+      can_force
+        ? "Needs a token with the scope admin."
+        : lock.state === "free"
+          ? "Nobody holds it."
+          : "It has no fence: held by another library, or by nobody with a quorum.",
+    );
+    setText(
+      this.votes_words,
+      `${lock.votes} of ${lock.answered} that answered vote for the holder; ${lock.quorum} needed.`,
+    );
+    reconcile(
+      this.votes,
+      lock.nodes,
+      (node) => node.node,
+      makeVote,
+      (row, node) => fillVote(row, node, lock),
+    );
     this.fillCommands();
     this.tick();
   }
@@ -192,8 +258,21 @@ export class LockPage {
   fillCommands() {
     const name = this.name.startsWith("-") ? `-- ${shellWord(this.name)}` : shellWord(this.name);
     const commands = [`leasehold status ${name}`, `leasehold watch ${name}`];
-    if (this.lock.fence !== null) commands.push(`leasehold force-release --fence ${this.lock.fence} --reason 'why' ${name}`);
-    reconcile(this.commands, commands, (command) => command, (command) => h("li", {}, h("code", {}, foreign(command)), copyButton("the command", () => command)), () => {});
+    if (this.lock.fence !== null)
+      commands.push(`leasehold force-release --fence ${this.lock.fence} --reason 'why' ${name}`);
+    reconcile(
+      this.commands,
+      commands,
+      (command) => command,
+      (command) =>
+        h(
+          "li",
+          {},
+          h("code", {}, foreign(command)),
+          copyButton("the command", () => command),
+        ),
+      () => {},
+    );
   }
 
   forceRelease() {
@@ -219,12 +298,18 @@ export class LockPage {
 const STATES = { held: "Held", free: "Free", split: "Split: nobody has a quorum" };
 
 function makeVote(node) {
-  const cell = (name, label, attributes = {}) => h("td", { role: "cell", "data-label": label, "data-part": name, ...attributes });
+  const cell = (name, label, attributes = {}) =>
+    h("td", { role: "cell", "data-label": label, "data-part": name, ...attributes });
   return h(
     "tr",
     { role: "row" },
     h("th", { role: "rowheader", scope: "row" }, foreign(node.node)),
-    h("td", { role: "cell", "data-label": "Says", class: "state" }, h("span", { "data-part": "sign" }), foreign("", { "data-part": "says" })),
+    h(
+      "td",
+      { role: "cell", "data-label": "Says", class: "state" },
+      h("span", { "data-part": "sign" }),
+      foreign("", { "data-part": "says" }),
+    ),
     cell("fence", "Fence", { class: "digits" }),
     cell("left", "Time left", { class: "number" }),
   );
@@ -237,7 +322,10 @@ function fillVote(row, node, lock) {
     row.dataset.state = state;
     part(row, "sign").replaceChildren(sign(state));
   }
-  setText(part(row, "says"), node.error ?? (agrees ? `votes for ${node.holder}` : node.holder === null ? "free" : `held by ${node.holder}`));
+  setText(
+    part(row, "says"),
+    node.error ?? (agrees ? `votes for ${node.holder}` : node.holder === null ? "free" : `held by ${node.holder}`),
+  );
   setText(part(row, "fence"), node.fence ?? "–");
   setText(part(row, "left"), node.expires_in_ms === undefined ? "–" : duration(node.expires_in_ms));
 }

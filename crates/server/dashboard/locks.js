@@ -74,19 +74,26 @@ export function showLocks() {
   const shown = is_all_shown ? wanted_items : wanted_items.slice(0, FIRST);
   const all = wanted === "" ? Math.max(held, items.length) : wanted_items.length;
   setText(byId("locks-count"), `${number(held)} held, ${number(waiters)} waiting`);
-  const cut = truncated ? ` The server tells of the ${number(items.length)} that are held longest; sorting and filter see these only.` : "";
+  const cut = truncated
+    ? ` The server tells of the ${number(items.length)} that are held longest; sorting and filter see these only.`
+    : "";
   setText(byId("locks-note"), `Showing ${number(shown.length)} of ${number(all)}.${cut}`);
   byId("locks-note").hidden = !truncated && shown.length === wanted_items.length;
   setText(byId("locks-more"), `Show ${number(wanted_items.length - shown.length)} more`);
   byId("locks-more").hidden = shown.length === wanted_items.length;
-  setText(byId("locks-empty"), items.length === 0 ? "No lock is held or waited for." : "No lock here matches the filter.");
+  setText(
+    byId("locks-empty"),
+    items.length === 0 ? "No lock is held or waited for." : "No lock here matches the filter.",
+  );
   byId("locks-empty").hidden = shown.length > 0;
   byId("locks-table").hidden = shown.length === 0;
   reconcile(byId("lock-rows"), shown, (lock) => lock.name, makeRow, fillRow);
 }
 
 function isWanted(lock) {
-  return wanted === "" || lock.name.toLowerCase().includes(wanted) || (lock.holder ?? "").toLowerCase().includes(wanted);
+  return (
+    wanted === "" || lock.name.toLowerCase().includes(wanted) || (lock.holder ?? "").toLowerCase().includes(wanted)
+  );
 }
 
 function sorted(locks) {
@@ -101,15 +108,31 @@ export function lockLink(name, attributes = {}) {
 }
 
 function makeRow(lock) {
-  const cell = (label, attributes, ...children) => h("td", { role: "cell", "data-label": label, ...attributes }, ...children);
+  const cell = (label, attributes, ...children) =>
+    h("td", { role: "cell", "data-label": label, ...attributes }, ...children);
   const row = h(
     "tr",
     { role: "row" },
-    h("th", { role: "rowheader", scope: "row", class: "lock-name" }, lockLink(lock.name, { title: lock.name }), h("span", { class: "marks", "data-part": "marks" })),
-    cell("Holder", { class: "holder" }, foreign("", { "data-part": "holder" }), foreign("", { class: "reason", "data-part": "reason" })),
+    h(
+      "th",
+      { role: "rowheader", scope: "row", class: "lock-name" },
+      lockLink(lock.name, { title: lock.name }),
+      h("span", { class: "marks", "data-part": "marks" }),
+    ),
+    cell(
+      "Holder",
+      { class: "holder" },
+      foreign("", { "data-part": "holder" }),
+      foreign("", { class: "reason", "data-part": "reason" }),
+    ),
     cell("Held for", { class: "number", "data-part": "age" }),
     cell("Time left", { class: "time-left" }, makeBar()),
-    cell("Fence", { class: "fence" }, h("span", { class: "digits", "data-part": "fence" }), copyButton(`the fence of ${lock.name}`, () => String(row.lock.fence))),
+    cell(
+      "Fence",
+      { class: "fence" },
+      h("span", { class: "digits", "data-part": "fence" }),
+      copyButton(`the fence of ${lock.name}`, () => String(row.lock.fence)),
+    ),
     cell("Votes", { class: "number", "data-part": "votes" }),
     cell("Waiting", { class: "number", "data-part": "waiters" }),
   );

@@ -3,7 +3,17 @@
 const POINTS = 300;
 
 /** Columns of a point of the series. */
-export const COLUMN = { at: 0, acquired: 1, contended: 2, failed: 3, p50: 4, p99: 5, available: 6, held: 7, waiters: 8 };
+export const COLUMN = {
+  at: 0,
+  acquired: 1,
+  contended: 2,
+  failed: 3,
+  p50: 4,
+  p99: 5,
+  available: 6,
+  held: 7,
+  waiters: 8,
+};
 
 /** `points_version` grows when the points change. */
 export const model = { overview: null, received_at: 0, points: [], points_version: 0 };
@@ -22,7 +32,8 @@ export function take(overview) {
   }
   if (overview.point) takePoint(overview.point);
   const seen = new Map();
-  for (const lock of overview.locks.items) seen.set(leaseOf(lock), Math.max(lock.expires_in_ms ?? 0, longest.get(leaseOf(lock)) ?? 0));
+  for (const lock of overview.locks.items)
+    seen.set(leaseOf(lock), Math.max(lock.expires_in_ms ?? 0, longest.get(leaseOf(lock)) ?? 0));
   longest = seen;
 }
 
@@ -73,17 +84,28 @@ function leaseOf(lock) {
 /** How near the quorum is to its loss, for the eye (`level`) and in words. */
 export function quorumOf({ available, configured, quorum }) {
   const spare = available - quorum;
-  const headline = configured === 1 && available === 1 ? "The one node votes" : `${available} of ${configured} vote, ${quorum} needed`;
+  const headline =
+    configured === 1 && available === 1 ? "The one node votes" : `${available} of ${configured} vote, ${quorum} needed`;
   if (spare < 0) {
     const missing = spare === -1 ? "one more node votes" : `${-spare} more nodes vote`;
-    return { level: "lost", headline, word: "No quorum", meaning: `No lock can be acquired or renewed until ${missing}.` };
+    return {
+      level: "lost",
+      headline,
+      word: "No quorum",
+      meaning: `No lock can be acquired or renewed until ${missing}.`,
+    };
   }
   if (available === configured) {
     const may_fail = spare === 0 ? "None may fail." : `${spare === 1 ? "One" : spare} of them may fail.`;
     return { level: "ok", headline, word: "Healthy", meaning: may_fail };
   }
   if (spare === 0) {
-    return { level: "risk", headline, word: "At risk", meaning: "One more loss, and no lock can be acquired or renewed." };
+    return {
+      level: "risk",
+      headline,
+      word: "At risk",
+      meaning: "One more loss, and no lock can be acquired or renewed.",
+    };
   }
   const may_fail = spare === 1 ? "one more node may fail" : `${spare} more nodes may fail`;
   return { level: "degraded", headline, word: "Degraded", meaning: `Locks work; ${may_fail}.` };

@@ -11,7 +11,11 @@ export function makeBar() {
   return h(
     "div",
     { class: "left" },
-    h("div", { class: "bar", role: "meter", "aria-label": "Time left", "aria-valuemin": "0", "data-part": "bar" }, h("div", { class: "fill", "data-part": "fill" })),
+    h(
+      "div",
+      { class: "bar", role: "meter", "aria-label": "Time left", "aria-valuemin": "0", "data-part": "bar" },
+      h("div", { class: "fill", "data-part": "fill" }),
+    ),
     h("span", { class: "left-words", "data-part": "left" }),
   );
 }

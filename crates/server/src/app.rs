@@ -156,6 +156,8 @@ impl App {
         if owned.granted.is_some() {
             self.metrics.lost("expired");
             self.stats.lost();
+            let (holder, fence) = (owned.holder.label(), owned.fence);
+            warn!(%lock, holder, fence, "a lease ran out before its holder gave it back");
         }
         let members = json!({"holder": owned.holder.label(), "fence": owned.fence, "seen": true});
         self.events.tell("expired", Some(lock.clone()), members);
@@ -207,8 +209,9 @@ impl App {
         self.metrics.lost(reason);
         self.stats.lost();
         self.known.ended(&token.name, &token.holder, false);
-        let members =
-            json!({"holder": token.holder.label(), "fence": token.fence.get(), "why": why});
+        let (holder, fence) = (token.holder.label(), token.fence.get());
+        warn!(lock = %token.name, holder, fence, reason, why, "a lease is lost");
+        let members = json!({"holder": holder, "fence": fence, "why": why});
         self.events.tell("lost", Some(token.name.clone()), members);
     }
 }

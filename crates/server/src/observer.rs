@@ -196,3 +196,34 @@ fn holder(status: &LockStatus) -> Option<&Holder> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use leasehold::Locks;
+
+    use super::*;
+    use crate::settings::Settings;
+
+    #[tokio::test]
+    async fn a_look_that_began_before_a_release_is_no_news() {
+        let locks = Locks::open("memory:").await.unwrap();
+        let app = App::new(locks.clone(), Settings::default(), None);
+        let guard = locks.lock("l").acquire().await.unwrap();
+        let (lock, holder) = (guard.name().clone(), guard.holder().clone());
+        let (began, seen) = (Instant::now(), locks.inspect("l").await.unwrap());
+        let _ = guard.release().await;
+        app.known.ended(&lock, &holder, true);
+        tell_owner(&app, &seen, began);
+        assert!(app.events.of(&lock, 9).is_empty(), "{:?}", app.events.of(&lock, 9));
+
+        // Nor is one that began before a grant the end of it.
+        let guard = locks.lock("l").acquire().await.unwrap();
+        let (holder, fence) = (guard.holder().clone(), guard.fence().get());
+        let owned = Owned { holder, fence, at: Instant::now(), expires: None, granted: None };
+        app.known.began(&lock, owned.clone());
+        tell_end(&app, &lock, &owned, began);
+        assert!(app.events.of(&lock, 9).is_empty(), "{:?}", app.events.of(&lock, 9));
+        tell_end(&app, &lock, &owned, Instant::now());
+        assert_eq!(app.events.of(&lock, 9)[0]["type"], "released");
+    }
+}

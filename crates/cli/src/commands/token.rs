@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -124,7 +124,8 @@ fn read(path: &Path) -> Result<Tokens, Failure> {
     Ok(Tokens::parse(&text).map_err(wrong)?)
 }
 
-/// Written beside it and moved into its place: a server that reads it meanwhile sees one or the other.
+/// Written beside it and moved into its place: a server that reads it meanwhile sees one or the other. It
+/// stays whose it was: a server that cannot read it would go on with tokens that were revoked.
 fn write(path: &Path, tokens: &Tokens) -> Result<(), Failure> {
     let failed = |error| Failure::Write { path: path.to_owned(), error };
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -136,6 +137,10 @@ fn write(path: &Path, tokens: &Tokens) -> Result<(), Failure> {
         .mode(0o600)
         .open(&beside)
         .and_then(|mut file: File| {
+            if let Ok(before) = fs::metadata(path) {
+                fchown(&file, Some(before.uid()), Some(before.gid()))?;
+                file.set_permissions(before.permissions())?;
+            }
             file.write_all(tokens.to_text().as_bytes())?;
             file.sync_all()
         })

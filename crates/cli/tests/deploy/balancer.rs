@@ -124,7 +124,7 @@ fn events_come_through_the_balancer_as_they_happen() {
     eventually(NOTICED_WITHIN, "a server is ready", || status(&proxy, "/readyz") == 200);
     let mut stream = TcpStream::connect(proxy.addr()).unwrap();
     stream.set_read_timeout(Some(NOTICED_WITHIN)).unwrap();
-    write!(stream, "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    write!(stream, "GET /v1/locks/news/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut lines = BufReader::new(stream).lines().map(|line| line.expect("the stream goes on"));
     let mut is_told = |event: &str| lines.any(|line| line == format!("event: {event}"));
     assert!(is_told("hello"));

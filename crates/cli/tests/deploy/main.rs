@@ -6,6 +6,7 @@ mod balancer;
 mod files;
 mod programs;
 mod promql;
+mod routine;
 mod rules;
 mod serve;
 mod served;

@@ -43,14 +43,55 @@ fn serve_lists(value: &Value, found: &mut Vec<Vec<String>>) {
     }
 }
 
+/// The options of a command, as its help says.
+fn options(command: &[&str]) -> BTreeSet<String> {
+    let mut leasehold = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    let output = leasehold.args(command).arg("--help").output().expect("leasehold runs");
+    assert!(output.status.success(), "{command:?} is not a command");
+    let help = String::from_utf8(output.stdout).expect("text");
+    let words = help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    words.filter(|word| word.starts_with("--")).map(str::to_owned).collect()
+}
+
+/// What follows `leasehold` where it begins a line of code or stands in backticks.
+fn invocations(text: &str) -> Vec<Vec<&str>> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let line = line.trim_start_matches(['#', ' ']);
+        let codes = line.split('`').skip(1).step_by(2).chain([line]);
+        for code in codes.chain(line.split_once(" -- ").map(|(_, code)| code)) {
+            let Some(rest) = code.strip_prefix("leasehold ") else { continue };
+            let words = rest.split_whitespace().take_while(|word| !word.starts_with('#'));
+            let words: Vec<_> = words.map(|word| word.trim_end_matches('`')).collect();
+            found.extend(words.first().is_some_and(|word| is_plain(word)).then_some(words));
+        }
+    }
+    found
+}
+
+fn is_plain(word: &str) -> bool {
+    word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+}
+
+#[test]
+fn every_command_in_the_texts_is_one_with_these_options() {
+    let mut seen = 0;
+    for file in ["docs/operations.md", "deploy/compose.yml", "deploy/leasehold.service"] {
+        for words in invocations(&text(file)) {
+            let has_second = words[0] == "token" && words.get(1).is_some_and(|word| is_plain(word));
+            let known = options(&words[..1 + usize::from(has_second)]);
+            for option in words.iter().filter(|word| word.starts_with("--")) {
+                assert!(known.contains(*option), "{file}: {option} in {words:?}");
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "only {seen} commands were found");
+}
+
 #[test]
 fn every_option_in_the_files_is_one_of_the_server() {
-    let help = Command::new(env!("CARGO_BIN_EXE_leasehold")).args(["serve", "--help"]).output();
-    let help = String::from_utf8(help.expect("leasehold runs").stdout).expect("text");
-    let known: BTreeSet<&str> = help
-        .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
-        .filter(|word| word.starts_with("--"))
-        .collect();
+    let known = options(&["serve"]);
     let mut seen = 0;
     for (file, arguments) in arguments() {
         for option in arguments.iter().filter(|argument| argument.starts_with("--")) {

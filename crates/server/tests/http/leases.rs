@@ -103,6 +103,15 @@ async fn a_nonce_makes_the_lease_id_known_beforehand() {
     let text = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(id).unwrap();
     let text = String::from_utf8(text).unwrap();
     assert_eq!(text, format!("lease1:{fence}:20000:ana:{nonce}/l"));
+    // With it anybody could release the lock.
+    let refused = running.ask("POST", "/v1/locks/l/leases", "").await;
+    let mut told = vec![refused.text];
+    for path in ["/v1/locks/l", "/v1/locks", "/v1/overview"] {
+        told.push(running.ask("GET", path, "").await.text);
+    }
+    for text in told {
+        assert!(text.contains("ana") && !text.contains(nonce), "{text}");
+    }
     for (body, field) in [
         (json!({"nonce": "12"}), "nonce"),
         (json!({"nonce": "+123456789abcdef0123456789abcdef"}), "nonce"),

@@ -77,6 +77,8 @@ async fn idle_and_never_ending_requests_make_room_for_others() {
             // A request that goes on for ever, a line at a time.
             let begun = b"POST /v1/locks/l/leases HTTP/1.1\r\nHost: x\r\nX: ";
             connection.stream.write_all(begun).await.unwrap();
+        } else {
+            assert_eq!(connection.ask("GET", "/healthz", &[], "").await.status, 200);
         }
         idle.push(connection);
     }

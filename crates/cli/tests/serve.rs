@@ -1,0 +1,338 @@
+//! `leasehold serve` as a process: signals, systemd, certificates, logs, and what it refuses.
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use leasehold_testkit::{TlsFiles, bound_command, http_get, http_send, spawn};
+use rustix::process::{Pid, Signal, kill_process};
+use support::Place;
+use tempfile::TempDir;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_leasehold");
+
+struct Server {
+    child: Child,
+    url: String,
+    dir: TempDir,
+}
+
+impl Server {
+    fn start(options: &[&str], prepare: impl FnOnce(&mut Command, &Path)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = bound_command(PROGRAM);
+        command
+            .args(["--backend", "memory:", "--json", "serve", "--listen", "127.0.0.1:0"])
+            .args(options)
+            .env("XDG_CONFIG_HOME", dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(dir.path().join("log")).unwrap());
+        prepare(&mut command, dir.path());
+        let mut child = spawn(command).unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut server = Self { child, url: String::new(), dir };
+        let told: serde_json::Value =
+            serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}{}", server.log()));
+        assert_eq!(told["schema"], "leasehold/serve/v1");
+        server.url = told["url"].as_str().unwrap().to_owned();
+        server
+    }
+
+    fn addr(&self) -> &str {
+        self.url.split_once("://").unwrap().1
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Its exit code, once it has ended.
+    fn end(&mut self) -> Option<i32> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "it goes on\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let start = Instant::now();
+        while !is_so(self) {
+            assert!(start.elapsed() < Duration::from_secs(20), "not so: {what}\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn leasehold(args: &[&str]) -> Output {
+    let place = Place::new();
+    let mut command = bound_command(PROGRAM);
+    command.args(args).env("XDG_CONFIG_HOME", place.path()).env("XDG_DATA_HOME", place.path());
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn a_signal_ends_it_when_everybody_is_answered() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut server = Server::start(&[], |_, _| {});
+        let granted = http_send(server.addr(), "POST", "/v1/locks/l/leases", "{}").unwrap();
+        assert_eq!(granted.status, 201);
+        let mut waiter = TcpStream::connect(server.addr()).unwrap();
+        let body = r#"{"wait_ms": 30000}"#;
+        write!(
+            waiter,
+            "POST /v1/locks/l/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        server.until("it waits", |server| {
+            http_get(server.addr(), "/v1/locks/l").unwrap().body.contains(r#""waiters":1"#)
+        });
+        server.signal(signal);
+        let mut answer = String::new();
+        waiter.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+        assert!(answer.contains("urn:leasehold:problem:shutting-down"), "{answer}");
+        assert!(answer.to_lowercase().contains("retry-after: 1"), "{answer}");
+        assert_eq!(server.end(), Some(0), "{}", server.log());
+    }
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let mut server = Server::start(&["--drain", "1h"], |_, _| {});
+    // An answer that is never read to its end keeps a connection busy.
+    let mut stream = TcpStream::connect(server.addr()).unwrap();
+    stream.write_all(b"POST /v1/locks/l/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n").unwrap();
+    server.until("it reads", |server| {
+        http_get(server.addr(), "/metrics").unwrap().body.contains("http_requests_in_flight 2")
+    });
+    server.signal(Signal::TERM);
+    server.until("it drains", |server| server.log().contains("shutting down"));
+    server.signal(Signal::TERM);
+    assert_eq!(server.end(), Some(69), "{}", server.log());
+}
+
+#[test]
+fn systemd_is_told_how_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let next = || {
+        let mut bytes = [0; 200];
+        let length = socket.recv(&mut bytes).expect("a word");
+        text(&bytes[..length])
+    };
+    let mut server = Server::start(&[], |command, _| {
+        command.env("NOTIFY_SOCKET", &path);
+    });
+    assert_eq!(next(), "READY=1");
+    server.signal(Signal::HUP);
+    let reloading = next();
+    assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
+    assert_eq!(next(), "READY=1");
+    server.signal(Signal::TERM);
+    assert_eq!(next(), "STOPPING=1");
+    assert_eq!(server.end(), Some(0));
+}
+
+#[test]
+fn beyond_this_machine_it_wants_tokens_and_tls() {
+    let tls = TlsFiles::generate();
+    let (cert, key) = (tls.server_cert(), tls.server_key());
+    let (cert, key) = (cert.to_str().unwrap(), key.to_str().unwrap());
+    let listen = ["--backend", "memory:", "serve", "--listen", "0.0.0.0:0"];
+    for (more, missing) in [
+        (&[][..], "--tokens, --tls-cert and --tls-key are missing"),
+        (&["--tls-cert", cert, "--tls-key", key], "--tokens is missing"),
+        (&["--tokens", "x"], "--tls-cert and --tls-key are missing"),
+    ] {
+        let refused = leasehold(&[&listen[..], more].concat());
+        assert_eq!(refused.status.code(), Some(64));
+        let error = text(&refused.stderr);
+        assert!(error.contains(missing) && error.contains("--insecure"), "{error}");
+    }
+    for (option, file) in [("--tokens", "/nonexistent"), ("--tls-cert", "/dev/null")] {
+        let wrong = leasehold(&[
+            "--backend",
+            "memory:",
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            option,
+            file,
+            if option == "--tokens" { "--insecure" } else { "--tls-key" },
+            if option == "--tokens" { "--quiet" } else { key },
+        ]);
+        assert_eq!(wrong.status.code(), Some(78), "{wrong:?}");
+        assert!(text(&wrong.stderr).contains(file), "{wrong:?}");
+    }
+    let served =
+        leasehold(&["--backend", "http://127.0.0.1:1", "serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(served.status.code(), Some(78), "{served:?}");
+    let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = busy.local_addr().unwrap().to_string();
+    let taken = leasehold(&["--backend", "memory:", "serve", "--listen", &address]);
+    assert_eq!(taken.status.code(), Some(69), "{taken:?}");
+    assert!(text(&taken.stderr).contains(&address), "{taken:?}");
+}
+
+#[test]
+fn certificates_and_tokens_are_read_again_on_a_hangup() {
+    let (old, new) = (TlsFiles::generate(), TlsFiles::generate());
+    let (cert, key, tokens) = ("cert.pem", "key.pem", "tokens.toml");
+    let mut made = String::new();
+    let server = Server::start(
+        &["--tls-cert", cert, "--tls-key", key, "--tokens", tokens],
+        |command, dir| {
+            fs::copy(old.server_cert(), dir.join(cert)).unwrap();
+            fs::copy(old.server_key(), dir.join(key)).unwrap();
+            made = new_token(dir, "first");
+            command.current_dir(dir);
+        },
+    );
+    let ask = |ca: &TlsFiles, token: &str| {
+        let url = format!("{}?ca={}", server.url, ca.ca().display());
+        let mut command = bound_command(PROGRAM);
+        command.args(["--backend", &url, "list"]).env("LEASEHOLD_TOKEN", token);
+        command.env("XDG_CONFIG_HOME", server.dir.path()).output().unwrap()
+    };
+    assert_eq!(ask(&old, &made).status.code(), Some(0), "{:?}", ask(&old, &made));
+    assert_ne!(ask(&new, &made).status.code(), Some(0));
+    // A broken file first: the old ones stand.
+    fs::write(server.dir.path().join(cert), "nonsense").unwrap();
+    server.signal(Signal::HUP);
+    server.until("it says so", |server| server.log().contains("not read again"));
+    assert_eq!(ask(&old, &made).status.code(), Some(0));
+    fs::copy(new.server_cert(), server.dir.path().join(cert)).unwrap();
+    fs::copy(new.server_key(), server.dir.path().join(key)).unwrap();
+    let second = new_token(server.dir.path(), "second");
+    let revoked = leasehold(&[
+        "token",
+        "revoke",
+        "--file",
+        server.dir.path().join(tokens).to_str().unwrap(),
+        "first",
+    ]);
+    assert_eq!(revoked.status.code(), Some(0), "{revoked:?}");
+    server.signal(Signal::HUP);
+    server.until("the new ones count", |_| ask(&new, &second).status.code() == Some(0));
+    assert_eq!(ask(&new, &made).status.code(), Some(77), "it was revoked");
+    assert_ne!(ask(&old, &second).status.code(), Some(0), "another certificate");
+    let log = server.log();
+    assert!(!log.contains(&made) && !log.contains(&second), "no token in the log: {log}");
+}
+
+fn new_token(dir: &Path, name: &str) -> String {
+    let file = dir.join("tokens.toml");
+    let made = leasehold(&[
+        "token",
+        "new",
+        "--file",
+        file.to_str().unwrap(),
+        "--name",
+        name,
+        "--scope",
+        "read",
+    ]);
+    assert_eq!(made.status.code(), Some(0), "{made:?}");
+    text(&made.stdout).trim().to_owned()
+}
+
+#[test]
+fn tokens_are_made_listed_and_revoked_and_the_file_keeps_its_mode() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokens.toml");
+    let file = path.to_str().unwrap();
+    let token = new_token(dir.path(), "ana");
+    assert!(token.starts_with("lh_") && token.len() == 46, "{token}");
+    let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o600);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    new_token(dir.path(), "bo");
+    assert_eq!(mode(), 0o640, "it stays readable for its server");
+    assert!(!fs::read_to_string(&path).unwrap().contains(&token));
+    let listed = text(&leasehold(&["token", "list", "--file", file]).stdout);
+    assert!(
+        listed.contains("ana") && listed.contains("bo") && listed.contains("never"),
+        "{listed}"
+    );
+    let twice = leasehold(&["token", "new", "--file", file, "--name", "ana", "--scope", "read"]);
+    assert_eq!(twice.status.code(), Some(64), "{twice:?}");
+    let scope = leasehold(&["token", "new", "--file", file, "--name", "c", "--scope", "write"]);
+    assert_eq!(scope.status.code(), Some(64));
+    assert!(text(&scope.stderr).contains("not a scope"), "{scope:?}");
+    for (name, code) in [("ana", 0), ("ana", 64)] {
+        let gone = leasehold(&["token", "revoke", "--file", file, name]);
+        assert_eq!(gone.status.code(), Some(code), "{gone:?}");
+    }
+    fs::write(&path, "nonsense").unwrap();
+    assert_eq!(leasehold(&["token", "list", "--file", file]).status.code(), Some(78));
+}
+
+#[test]
+fn logs_are_lines_or_json_and_carry_the_callers_trace() {
+    let server = Server::start(&["--log-format", "json"], |command, _| {
+        command.env("LEASEHOLD_LOG", "leasehold_server=debug,leasehold=debug");
+    });
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let mut stream = TcpStream::connect(server.addr()).unwrap();
+    write!(
+        stream,
+        "GET /v1/locks/l HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer hunter2\r\n\
+         traceparent: 00-{trace}-00f067aa0ba902b7-01\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    stream.read_to_string(&mut String::new()).unwrap();
+    server.until("it is logged", |server| server.log().contains(trace));
+    let log = server.log();
+    assert!(!log.contains("hunter2"), "{log}");
+    for line in log.lines() {
+        let value: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+        assert!(value["level"].is_string() && value["timestamp"].is_string(), "{line}");
+    }
+    let refused = "POST /v1/locks/l/force-release";
+    let mut stream = TcpStream::connect(server.addr()).unwrap();
+    write!(
+        stream,
+        "{refused} HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    stream.read_to_string(&mut String::new()).unwrap();
+    server.until("it is on record", |server| {
+        server
+            .log()
+            .lines()
+            .any(|line| line.contains("leasehold::audit") && line.contains("refused"))
+    });
+}
