@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use leasehold::{LeaseToken, LockName, LockStatus, Locks, ReleaseOutcome};
+use leasehold::{DEFAULT_TTL, LeaseToken, LockName, LockStatus, Locks, ReleaseOutcome};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -165,7 +165,10 @@ impl App {
 
     /// Gives a lease back and tells of it.
     pub(crate) async fn release(&self, token: &LeaseToken) -> ReleaseOutcome {
-        let outcome = self.locks.release(token).await;
+        // A short lease leaves the nodes little time to answer; a release has as much as any.
+        let mut patient = token.clone();
+        patient.ttl = patient.ttl.max(DEFAULT_TTL);
+        let outcome = self.locks.release(&patient).await;
         let (word, event, lost) = match &outcome {
             ReleaseOutcome::Released => ("released", "released", None),
             ReleaseOutcome::AlreadyExpired => ("expired", "expired", Some("expired")),

@@ -80,15 +80,24 @@ impl Front {
         tasks.spawn(async move {
             match tls {
                 None => self.speak(TokioIo::new(stream), peer, connection).await,
-                Some(tls) => {
-                    match tokio::time::timeout(HANDSHAKE_WITHIN, tls.accept(stream)).await {
-                        Ok(Ok(stream)) => self.speak(TokioIo::new(stream), peer, connection).await,
-                        Ok(Err(error)) => debug!(%peer, %error, "no TLS"),
-                        Err(_) => debug!(%peer, "TLS took too long"),
-                    }
-                }
+                // Boxed: a task is as large as its largest branch, and there may be many that wait.
+                Some(tls) => Box::pin(self.greet(tls, stream, peer, connection)).await,
             }
         });
+    }
+
+    async fn greet(
+        self: Arc<Self>,
+        tls: TlsAcceptor,
+        stream: TcpStream,
+        peer: SocketAddr,
+        connection: Connection,
+    ) {
+        match tokio::time::timeout(HANDSHAKE_WITHIN, tls.accept(stream)).await {
+            Ok(Ok(stream)) => self.speak(TokioIo::new(stream), peer, connection).await,
+            Ok(Err(error)) => debug!(%peer, %error, "no TLS"),
+            Err(_) => debug!(%peer, "TLS took too long"),
+        }
     }
 
     async fn speak<S>(self: Arc<Self>, stream: S, peer: SocketAddr, connection: Connection)

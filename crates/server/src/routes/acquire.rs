@@ -48,11 +48,11 @@ pub(crate) async fn acquire(
     body: Json<Wish>,
 ) -> Result<Response, Problem> {
     caller.may_lock(&app, &lock)?;
-    let wish = body.value;
+    let Json { value: wish, bytes } = body;
     let nonce = check(&app, &wish)?;
     let key = match idempotency_key(&headers)? {
         Some(key) => {
-            let request = [lock.as_str().as_bytes(), b"\0", &body.bytes].concat();
+            let request = [lock.as_str().as_bytes(), b"\0", &bytes].concat();
             match app.keys.look_up(&caller.name, &key, &request)? {
                 Known::New(under_way) => Some(under_way),
                 Known::Granted(lease) => {
@@ -64,6 +64,8 @@ pub(crate) async fn acquire(
         }
         None => None,
     };
+    // Whoever waits needs neither any more, and there may be many.
+    drop((headers, bytes));
     if app.draining.is_cancelled() {
         return Err(shutting_down());
     }
