@@ -168,6 +168,8 @@ impl App {
         // A short lease leaves the nodes little time to answer; a release has as much as any.
         let mut patient = token.clone();
         patient.ttl = patient.ttl.max(DEFAULT_TTL);
+        // Whoever gets the lock next may be told of it before we are: that is no loss.
+        let was_known = self.known.ended(&token.name, &token.holder);
         let outcome = self.locks.release(&patient).await;
         let (word, event, lost) = match &outcome {
             ReleaseOutcome::Released => ("released", "released", None),
@@ -183,8 +185,8 @@ impl App {
         if event.is_empty() {
             return outcome;
         }
-        let was_known = self.known.ended(&token.name, &token.holder, word == "released");
         if word == "released" {
+            self.known.gave_back(&token.holder);
             self.stats.released();
         }
         if let Some(reason) = lost.filter(|_| was_known.is_some()) {
@@ -211,7 +213,7 @@ impl App {
     pub(crate) fn lost(&self, token: &LeaseToken, reason: &'static str, why: &str) {
         self.metrics.lost(reason);
         self.stats.lost();
-        self.known.ended(&token.name, &token.holder, false);
+        self.known.ended(&token.name, &token.holder);
         let (holder, fence) = (token.holder.label(), token.fence.get());
         warn!(lock = %token.name, holder, fence, reason, why, "a lease is lost");
         let members = json!({"holder": holder, "fence": fence, "why": why});

@@ -99,14 +99,19 @@ impl Known {
         }
     }
 
-    /// A holder has nothing any more; properly, if it gave the lock back. Says what was known.
-    pub(crate) fn ended(&self, lock: &LockName, holder: &Holder, properly: bool) -> Option<Owned> {
+    /// A holder has nothing any more, or will not in a moment. Says what was known.
+    pub(crate) fn ended(&self, lock: &LockName, holder: &Holder) -> Option<Owned> {
         let mut state = self.state();
-        state.ended.note(holder, properly);
+        state.ended.note(holder, false);
         if state.owners.get(lock).is_some_and(|owned| owned.holder == *holder) {
             return state.owners.remove(lock);
         }
         None
+    }
+
+    /// It ended by giving its lock back.
+    pub(crate) fn gave_back(&self, holder: &Holder) {
+        self.state().ended.note(holder, true);
     }
 
     /// Whether it gave its lock back here a moment ago.
@@ -141,5 +146,30 @@ impl Known {
     pub(crate) fn owners(&self) -> Vec<(LockName, Owned)> {
         let state = self.state();
         state.owners.iter().map(|(lock, owned)| (lock.clone(), owned.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owned(nonce: u128) -> Owned {
+        let holder = Holder::new("ana", nonce).unwrap();
+        Owned { holder, fence: 1, at: Instant::now(), expires: None, granted: None }
+    }
+
+    #[test]
+    fn who_is_replaced_has_lost_the_lock_unless_it_is_giving_it_back() {
+        let (known, lock) = (Known::default(), LockName::new("l").unwrap());
+        assert!(known.began(&lock, owned(1)).is_none());
+        let replaced = known.began(&lock, owned(2)).expect("the first was not told to end");
+        assert_eq!(replaced.holder, owned(1).holder);
+        assert!(known.has_ended(&owned(1).holder) && !known.was_released(&owned(1).holder));
+        assert!(known.ended(&lock, &owned(2).holder).is_some());
+        assert!(known.began(&lock, owned(3)).is_none(), "the second was about to end");
+        known.gave_back(&owned(2).holder);
+        assert!(known.was_released(&owned(2).holder));
+        assert!(known.ended(&lock, &owned(2).holder).is_none(), "the third has it");
+        assert_eq!(known.owner(&lock).unwrap().holder, owned(3).holder);
     }
 }

@@ -143,7 +143,7 @@ fn tell_owner(app: &App, status: &LockStatus, at: Instant) {
 
 /// Somebody who was told of holds a lock no more.
 fn tell_end(app: &App, lock: &LockName, owned: &Owned, at: Instant) {
-    if owned.at >= at || app.known.ended(lock, &owned.holder, false).is_none() {
+    if owned.at >= at || app.known.ended(lock, &owned.holder).is_none() {
         return;
     }
     if owned.expires.is_some_and(|expires| expires <= at + NEAR_ITS_END) {
@@ -212,7 +212,7 @@ mod tests {
         let (lock, holder) = (guard.name().clone(), guard.holder().clone());
         let (began, seen) = (Instant::now(), locks.inspect("l").await.unwrap());
         let _ = guard.release().await;
-        app.known.ended(&lock, &holder, true);
+        app.known.ended(&lock, &holder);
         tell_owner(&app, &seen, began);
         assert!(app.events.of(&lock, 9, true).is_empty(), "{:?}", app.events.of(&lock, 9, true));
 

@@ -133,7 +133,7 @@ pub(crate) async fn force_release(
             _ => None,
         };
         if let Some(holder) = &holder {
-            app.known.ended(&lock, holder, false);
+            app.known.ended(&lock, holder);
             app.metrics.lost("forced");
             app.stats.lost();
         }
