@@ -38,7 +38,7 @@ enum What {
         /// Who will use it, for logs
         #[arg(long, value_name = "NAME")]
         name: String,
-        /// read, admin, or lock:<glob> like lock:billing/*; repeat it for more
+        /// read, admin, or lock:GLOB like lock:billing/*; repeat it for more
         #[arg(long, value_name = "SCOPE", required = true)]
         scope: Vec<Scope>,
         /// For how long it is good; for ever if nothing is said
