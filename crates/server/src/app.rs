@@ -2,19 +2,18 @@
 //! any request, and one that dies takes nothing along.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use leasehold::{DEFAULT_TTL, LeaseToken, LockName, LockStatus, Locks, ReleaseOutcome};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::connections::Connections;
 use crate::delivery::Delivery;
-use crate::events::Events;
+use crate::events::{Events, More};
 use crate::idempotency::Idempotency;
 use crate::known::{Granted, Known, Owned};
 use crate::metrics::Metrics;
@@ -65,7 +64,8 @@ pub(crate) struct Access {
 #[derive(Clone)]
 pub(crate) struct Asked {
     pub(crate) at: Instant,
-    pub(crate) peer: Option<SocketAddr>,
+    /// The address it came from, without the port.
+    pub(crate) from: Arc<str>,
     pub(crate) delivery: Arc<Delivery>,
 }
 
@@ -131,24 +131,24 @@ impl App {
         left: Duration,
         reason: Option<String>,
     ) {
-        let members = json!({
-            "holder": token.holder.label(),
-            "fence": token.fence.get(),
-            "waited_ms": view::millis(waited),
-            "reason": reason,
-        });
         let now = Instant::now();
-        let granted = Some(Granted { ttl: token.ttl, reason });
         let (holder, fence, expires) = (token.holder.clone(), token.fence.get(), Some(now + left));
-        self.began(&token.name, Owned { holder, fence, at: now, expires, granted }, members);
+        let more = More::Lease {
+            holder: holder.clone(),
+            fence,
+            waited: Some(waited),
+            reason: reason.clone(),
+        };
+        let granted = Some(Granted { ttl: token.ttl, reason });
+        self.began(&token.name, Owned { holder, fence, at: now, expires, granted }, more);
     }
 
     /// A lock has a new owner. Whoever had it before, and did not give it back, has it no more.
-    pub(crate) fn began(&self, lock: &LockName, owned: Owned, members: Value) {
+    pub(crate) fn began(&self, lock: &LockName, owned: Owned, more: impl Into<More>) {
         if let Some(before) = self.known.began(lock, owned) {
             self.expired(lock, &before);
         }
-        self.events.tell("acquired", Some(lock.clone()), members);
+        self.events.tell("acquired", Some(lock.clone()), more);
     }
 
     /// A lease ran out, which is a loss for whoever got it here.
@@ -194,8 +194,7 @@ impl App {
             self.stats.lost();
         }
         if word == "released" || was_known.is_some() {
-            let members = json!({"holder": token.holder.label(), "fence": token.fence.get()});
-            self.events.tell(event, Some(token.name.clone()), members);
+            self.events.tell(event, Some(token.name.clone()), More::lease(token));
         }
         outcome
     }

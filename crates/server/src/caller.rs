@@ -74,8 +74,8 @@ impl FromRequestParts<Arc<App>> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
-        let peer = parts.extensions.get::<Asked>().and_then(|asked| asked.peer);
-        let from = peer.map_or_else(|| "local".to_owned(), |peer| peer.ip().to_string());
+        let asked = parts.extensions.get::<Asked>();
+        let from = asked.map_or_else(|| Arc::from("local"), |asked| asked.from.clone());
         if let Err(why) = is_own_page(&parts.headers) {
             app.audit("refused", &from, None, why);
             return Err(Problem::new(Kind::Forbidden, why));
@@ -87,9 +87,8 @@ impl FromRequestParts<Arc<App>> for Caller {
                 app.audit("refused", &from, None, why);
                 return Err(Problem::new(Kind::Forbidden, why));
             }
-            let name: Arc<str> = Arc::from(from.as_str());
-            let under_way = UnderWay::begin(app, &name)?;
-            return Ok(Self { name, token: None, _under_way: under_way });
+            let under_way = UnderWay::begin(app, &from)?;
+            return Ok(Self { name: from, token: None, _under_way: under_way });
         };
         let presented = presented(&parts.headers);
         let found = presented.as_deref().and_then(|text| tokens.find(text, SystemTime::now()));

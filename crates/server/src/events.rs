@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use leasehold::LockName;
+use leasehold::{Holder, LeaseToken, LockName};
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
 
@@ -26,8 +26,48 @@ pub(crate) struct Event {
     /// The lock it is about.
     pub(crate) lock: Option<LockName>,
     at: SystemTime,
-    members: Map<String, Value>,
+    more: More,
     text: OnceLock<String>,
+}
+
+/// What there is to tell.
+#[derive(Debug)]
+pub(crate) enum More {
+    /// Of a lease, which happens with every request: made into words only if somebody listens.
+    Lease { holder: Holder, fence: u64, waited: Option<Duration>, reason: Option<String> },
+    /// Whatever it is.
+    Members(Value),
+}
+
+impl More {
+    /// Of a lease that ends or goes on.
+    pub(crate) fn lease(token: &LeaseToken) -> Self {
+        let (holder, fence) = (token.holder.clone(), token.fence.get());
+        Self::Lease { holder, fence, waited: None, reason: None }
+    }
+
+    fn members(&self) -> Map<String, Value> {
+        let value = match self {
+            Self::Lease { holder, fence, waited: Some(waited), reason } => json!({
+                "holder": holder.label(),
+                "fence": fence,
+                "waited_ms": view::millis(*waited),
+                "reason": reason,
+            }),
+            Self::Lease { holder, fence, .. } => json!({"holder": holder.label(), "fence": fence}),
+            Self::Members(value) => value.clone(),
+        };
+        match value {
+            Value::Object(members) => members,
+            _ => Map::new(),
+        }
+    }
+}
+
+impl From<Value> for More {
+    fn from(value: Value) -> Self {
+        Self::Members(value)
+    }
 }
 
 impl Event {
@@ -40,7 +80,7 @@ impl Event {
         let mut value = json!({"type": self.kind, "at": view::time(self.at)});
         if let Some(object) = value.as_object_mut() {
             object.extend(self.lock.iter().map(|lock| ("name".to_owned(), json!(lock.as_str()))));
-            object.extend(self.members.clone());
+            object.extend(self.more.members());
         }
         value
     }
@@ -82,14 +122,11 @@ impl Events {
     }
 
     /// Tells that something happened.
-    pub(crate) fn tell(&self, kind: &'static str, lock: Option<LockName>, members: Value) {
-        let members = match members {
-            Value::Object(members) => members,
-            _ => Map::new(),
-        };
+    pub(crate) fn tell(&self, kind: &'static str, lock: Option<LockName>, more: impl Into<More>) {
+        let more = more.into();
         let event = |number| {
             let (at, text) = (SystemTime::now(), OnceLock::new());
-            Arc::new(Event { number, kind, lock, at, members, text })
+            Arc::new(Event { number, kind, lock, at, more, text })
         };
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         ring.last += 1;

@@ -106,12 +106,13 @@ impl Front {
     {
         let limits = &self.app.settings.limits;
         let (connection, delivery) = (Arc::new(connection), Arc::new(Delivery::default()));
+        let from: Arc<str> = peer.ip().to_string().into();
         let service = hyper::service::service_fn({
             let (front, connection, delivery) =
                 (self.clone(), connection.clone(), delivery.clone());
             move |request| {
-                let asked =
-                    Asked { at: Instant::now(), peer: Some(peer), delivery: delivery.clone() };
+                let (from, delivery) = (from.clone(), delivery.clone());
+                let asked = Asked { at: Instant::now(), from, delivery };
                 front.clone().handle(request, asked, connection.clone())
             }
         });
@@ -153,7 +154,7 @@ impl Front {
         let began = asked.at;
         let mut request: Request = request.map(Body::new);
         request.extensions_mut().insert(asked);
-        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let (method, uri) = (request.method().clone(), request.uri().clone());
         let span = trace::span(&request);
         let answered = self.router.clone().oneshot(request).instrument(span.clone()).await;
         let mut response = answered.unwrap_or_else(|never: Infallible| match never {});
@@ -161,7 +162,7 @@ impl Front {
         if let Some(problem) = response.extensions_mut().remove::<Problem>() {
             span.in_scope(|| debug!(kind = ?problem.kind, "{}", problem.detail()));
             let allow = response.headers_mut().remove(ALLOW);
-            response = problem.render(&path);
+            response = problem.render(uri.path());
             response.headers_mut().extend(allow.map(|methods| (ALLOW, methods)));
         }
         secure(&mut response);

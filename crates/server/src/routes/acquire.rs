@@ -14,10 +14,12 @@ use leasehold::{AcquireError, DEFAULT_TTL, Guard, LeaseToken, LockName, LockRequ
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::LeaseAnswer;
 use crate::app::{App, Asked};
 use crate::caller::Caller;
 use crate::extract::{Json, Name};
 use crate::idempotency::{Known, UnderWay};
+use crate::lease_id;
 use crate::metrics::AttemptOutcome;
 use crate::problem::{Kind, Problem};
 use crate::stats::Ended;
@@ -57,8 +59,9 @@ pub(crate) async fn acquire(
                 Known::New(under_way) => Some(under_way),
                 Known::Granted(lease) => {
                     let left = lease.deadline.saturating_duration_since(Instant::now());
-                    let value = told(&lease.token, left, &asked, wish.reason.as_deref());
-                    return Ok(created(&lease.token, Body::from(value.to_string())));
+                    let id = lease_id::encode(&lease.token);
+                    let text = told(&lease.token, &id, left, &asked, wish.reason.as_deref());
+                    return Ok(created(&id, Body::from(text)));
                 }
             }
         }
@@ -69,8 +72,7 @@ pub(crate) async fn acquire(
     if app.draining.is_cancelled() {
         return Err(shutting_down());
     }
-    let from = asked.peer.map_or_else(|| "local".into(), |peer| peer.ip().to_string());
-    let holder = wish.holder.unwrap_or_else(|| format!("{}@{from}", caller.name));
+    let holder = wish.holder.unwrap_or_else(|| format!("{}@{}", caller.name, asked.from));
     let mut request = app
         .locks
         .lock(lock.as_str())
@@ -114,34 +116,42 @@ fn grant(
     let token = guard.detach();
     let waited = attempt.ended(AttemptOutcome::Acquired);
     app.metrics.granted(left, token.ttl);
-    let value = told(&token, left, asked, reason.as_deref());
+    let id = lease_id::encode(&token);
+    let text = told(&token, &id, left, asked, reason.as_deref());
     app.granted(&token, waited, left, reason);
     let key = key.map(|key| key.granted(&token, Instant::now() + left));
-    let (owner, undelivered) = (app.clone(), token.clone());
+    let (owner, undelivered) = (app.clone(), token);
     let give_back = move || {
         if let Some(key) = &key {
             owner.keys.forget(key);
         }
         owner.give_back(undelivered);
     };
-    let body = asked.delivery.answer(value.to_string(), Box::new(give_back));
-    created(&token, Body::new(body))
+    let body = asked.delivery.answer(text, Box::new(give_back));
+    created(&id, Body::new(body))
 }
 
-fn told(token: &LeaseToken, left: Duration, asked: &Asked, reason: Option<&str>) -> Value {
-    let mut value = super::lease(token);
-    value["expires_in_ms"] = json!(view::millis(left));
-    value["elapsed_ms"] = json!(view::millis(asked.at.elapsed()));
-    value["reason"] = json!(reason);
-    value
+fn told(
+    token: &LeaseToken,
+    id: &str,
+    left: Duration,
+    asked: &Asked,
+    reason: Option<&str>,
+) -> String {
+    super::text(&LeaseAnswer {
+        expires_in_ms: Some(view::millis(left)),
+        elapsed_ms: Some(view::millis(asked.at.elapsed())),
+        reason: Some(reason),
+        ..LeaseAnswer::of(token, id)
+    })
 }
 
-fn created(token: &LeaseToken, body: Body) -> Response {
+fn created(id: &str, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::CREATED;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let location = format!("/v1/leases/{}", crate::lease_id::encode(token));
+    let location = format!("/v1/leases/{id}");
     if let Ok(location) = HeaderValue::from_str(&location) {
         headers.insert(LOCATION, location);
     }

@@ -9,12 +9,13 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use leasehold::{ExtendError, LeaseToken, LockStatus, Owner, ReleaseOutcome};
 use serde::Deserialize;
-use serde_json::json;
 
-use super::ok;
+use super::{LeaseAnswer, ok};
 use crate::app::{App, Asked};
 use crate::caller::Caller;
+use crate::events::More;
 use crate::extract::{Json, Lease};
+use crate::lease_id;
 use crate::problem::{self, Problem};
 use crate::view;
 
@@ -40,12 +41,14 @@ pub(crate) async fn renew(
         Ok(left) => {
             app.metrics.renewed("ok");
             app.known.renewed(&token.name, &token.holder, token.ttl, Instant::now() + left);
-            let members = json!({"holder": token.holder.label(), "fence": token.fence.get()});
-            app.events.tell("renewed", Some(token.name.clone()), members);
-            let mut value = super::lease(&token);
-            value["expires_in_ms"] = json!(view::millis(left));
-            value["elapsed_ms"] = json!(view::millis(asked.at.elapsed()));
-            Ok(ok(&value))
+            app.events.tell("renewed", Some(token.name.clone()), More::lease(&token));
+            let id = lease_id::encode(&token);
+            let answer = LeaseAnswer {
+                expires_in_ms: Some(view::millis(left)),
+                elapsed_ms: Some(view::millis(asked.at.elapsed())),
+                ..LeaseAnswer::of(&token, &id)
+            };
+            Ok(ok(&answer))
         }
         Err(error @ ExtendError::Lost(_)) => {
             app.metrics.renewed("lost");
@@ -131,11 +134,14 @@ pub(crate) async fn look(
     let status = app.locks.inspect(token.name.as_str()).await?;
     match status.holder() {
         Some(owner) if owner.is(&token.holder) => {
-            let mut value = super::lease(&token);
-            value["expires_in_ms"] = json!(status.expires_in().map(view::millis));
-            value["held_for_ms"] =
-                json!(view::held_for(&status, SystemTime::now()).map(view::millis));
-            Ok(ok(&value))
+            let held_for = view::held_for(&status, SystemTime::now()).map(view::millis);
+            let id = lease_id::encode(&token);
+            let answer = LeaseAnswer {
+                expires_in_ms: status.expires_in().map(view::millis),
+                held_for_ms: Some(held_for),
+                ..LeaseAnswer::of(&token, &id)
+            };
+            Ok(ok(&answer))
         }
         owner => {
             let why = match owner {

@@ -17,14 +17,14 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::app::App;
 use crate::problem::{Kind, Problem};
 
 /// The template of the path that was asked for: a label of metrics.
 #[derive(Clone)]
-pub(crate) struct Matched(pub(crate) String);
+pub(crate) struct Matched(pub(crate) MatchedPath);
 
 /// All routes.
 pub(crate) fn router(app: Arc<App>) -> Router {
@@ -58,29 +58,56 @@ async fn note_route(path: MatchedPath, request: Request, next: Next) -> Response
         let problem = Problem::new(Kind::MethodNotAllowed, "see /openapi.json for what there is");
         response = problem.into_response();
     }
-    response.extensions_mut().insert(Matched(path.as_str().to_owned()));
+    response.extensions_mut().insert(Matched(path));
     response
 }
 
 /// An answer with a JSON body.
-fn answer(status: StatusCode, value: &Value) -> Response {
+fn answer(status: StatusCode, value: &impl Serialize) -> Response {
     let json = HeaderValue::from_static("application/json");
-    (status, [(CONTENT_TYPE, json)], value.to_string()).into_response()
+    (status, [(CONTENT_TYPE, json)], text(value)).into_response()
 }
 
-fn ok(value: &Value) -> Response {
+fn ok(value: &impl Serialize) -> Response {
     answer(StatusCode::OK, value)
 }
 
+/// As JSON. Nothing that we answer with can fail to be: no maps with odd keys, no foreign code.
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
 /// A lease, as whoever holds it sees it.
-fn lease(token: &leasehold::LeaseToken) -> Value {
-    json!({
-        "lease_id": crate::lease_id::encode(token),
-        "name": token.name.as_str(),
-        "holder": token.holder.label(),
-        "fence": token.fence.get(),
-        "ttl_ms": crate::view::millis(token.ttl),
-    })
+#[derive(Serialize)]
+struct LeaseAnswer<'a> {
+    lease_id: &'a str,
+    name: &'a str,
+    holder: &'a str,
+    fence: u64,
+    ttl_ms: u64,
+    expires_in_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    elapsed_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_for_ms: Option<Option<u64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<Option<&'a str>>,
+}
+
+impl<'a> LeaseAnswer<'a> {
+    fn of(token: &'a leasehold::LeaseToken, lease_id: &'a str) -> Self {
+        Self {
+            lease_id,
+            name: token.name.as_str(),
+            holder: token.holder.label(),
+            fence: token.fence.get(),
+            ttl_ms: crate::view::millis(token.ttl),
+            expires_in_ms: None,
+            elapsed_ms: None,
+            held_for_ms: None,
+            reason: None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -54,6 +54,7 @@ fn every_route_is_described() {
         .collect();
     assert!(routes.len() > 10, "{routes:?}");
     for route in routes {
+        assert!(crate::metrics::ROUTES.contains(&route), "{route}");
         assert!(description["paths"].get(route).is_some(), "{route}");
     }
     assert_eq!(description["info"]["version"], env!("CARGO_PKG_VERSION"));
