@@ -9,6 +9,7 @@ use leasehold::{DEFAULT_TTL, LeaseToken, LockName, LockStatus, Locks, ReleaseOut
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::connections::Connections;
@@ -35,6 +36,8 @@ pub(crate) struct App {
     pub(crate) keys: Arc<Idempotency>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) started: Instant,
+    /// Everything under way: the server does not end before it does.
+    pub(crate) tasks: TaskTracker,
     /// Set when the server is to end.
     pub(crate) draining: CancellationToken,
     /// The last look at all locks.
@@ -92,6 +95,7 @@ impl App {
             keys: Arc::default(),
             connections: Arc::default(),
             started: Instant::now(),
+            tasks: TaskTracker::new(),
             draining: CancellationToken::new(),
             listing: Mutex::new(Arc::new(listing)),
             overview: watch::Sender::new(Arc::from("")),
@@ -202,7 +206,7 @@ impl App {
     /// Gives back what nobody heard of. Not waited for: whoever asked is gone.
     pub(crate) fn give_back(self: &Arc<Self>, token: LeaseToken) {
         let app = self.clone();
-        tokio::spawn(async move {
+        self.tasks.spawn(async move {
             let outcome = app.release(&token).await;
             info!(lock = %token.name, fence = %token.fence, ?outcome, "granted, but nobody to tell");
         });

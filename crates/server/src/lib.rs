@@ -35,13 +35,12 @@ mod waiting;
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use leasehold::Locks;
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio_util::task::TaskTracker;
+use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 
 use app::App;
@@ -85,17 +84,12 @@ impl Server {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let listener = TcpListener::from_std(listener)?;
-        let tokens = settings.tokens.as_deref().map(read_tokens).transpose()?;
-        let tls = settings.tls.as_ref().map(tls::acceptor).transpose().map_err(ServerError::Tls)?;
+        let (tokens, tls) = read(&settings)?;
         let app = Arc::new(App::new(locks, settings, tokens));
-        let front = Arc::new(Front {
-            router: routes::router(app.clone()),
-            tls: RwLock::new(tls),
-            tasks: TaskTracker::new(),
-            app,
-        });
-        front.tasks.spawn(observer::run(front.app.clone()));
-        front.tasks.spawn(front.clone().accept(listener));
+        let front =
+            Arc::new(Front { router: routes::router(app.clone()), tls: RwLock::new(tls), app });
+        front.app.tasks.spawn(observer::run(front.app.clone()));
+        front.app.tasks.spawn(front.clone().accept(listener));
         Ok(Self { front, address })
     }
 
@@ -111,9 +105,7 @@ impl Server {
 
     /// Reads tokens and certificates again. If one cannot be used nothing changes.
     pub fn reload(&self) -> Result<(), ServerError> {
-        let settings = &self.front.app.settings;
-        let tokens = settings.tokens.as_deref().map(read_tokens).transpose()?;
-        let tls = settings.tls.as_ref().map(tls::acceptor).transpose().map_err(ServerError::Tls)?;
+        let (tokens, tls) = read(&self.front.app.settings)?;
         *self.front.tls.write().unwrap_or_else(PoisonError::into_inner) = tls;
         self.front.app.replace_access(tokens);
         info!("tokens and certificates were read again");
@@ -125,9 +117,9 @@ impl Server {
     pub async fn stop(self) -> bool {
         let front = self.front;
         front.app.draining.cancel();
-        front.tasks.close();
+        front.app.tasks.close();
         let drain = front.app.settings.limits.drain;
-        let in_time = tokio::time::timeout(drain, front.tasks.wait()).await.is_ok();
+        let in_time = tokio::time::timeout(drain, front.app.tasks.wait()).await.is_ok();
         if !in_time {
             warn!(connections = front.app.connections.count(), "not all ended within {drain:?}");
         }
@@ -137,8 +129,9 @@ impl Server {
     }
 }
 
-fn read_tokens(path: &Path) -> Result<Tokens, ServerError> {
-    let wrong = |reason| ServerError::Tokens { path: path.display().to_string(), reason };
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    Tokens::parse(&text).map_err(wrong)
+/// What the settings name, read from its files.
+fn read(settings: &Settings) -> Result<(Option<Tokens>, Option<TlsAcceptor>), ServerError> {
+    let tokens = settings.tokens.as_deref().map(Tokens::read).transpose()?;
+    let tls = settings.tls.as_ref().map(tls::acceptor).transpose().map_err(ServerError::Tls)?;
+    Ok((tokens, tls))
 }

@@ -19,7 +19,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
-use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 use tracing::{Instrument as _, debug, info};
 
@@ -39,7 +38,6 @@ pub(crate) struct Front {
     pub(crate) app: Arc<App>,
     pub(crate) router: Router,
     pub(crate) tls: RwLock<Option<TlsAcceptor>>,
-    pub(crate) tasks: TaskTracker,
 }
 
 impl Front {
@@ -66,7 +64,7 @@ impl Front {
         let Some(connection) = self.app.connections.enter(self.app.settings.limits.max_connections)
         else {
             info!(%peer, "no room for one more connection");
-            self.tasks.spawn(async move {
+            self.app.tasks.spawn(async move {
                 let answer = no_room();
                 let sent = stream.write_all(answer.as_bytes());
                 let _ = tokio::time::timeout(Duration::from_secs(1), sent).await;
@@ -76,7 +74,7 @@ impl Front {
         let _ = stream.set_nodelay(true);
         notice_dead_peers(&stream);
         let tls = self.tls.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let tasks = self.tasks.clone();
+        let tasks = self.app.tasks.clone();
         tasks.spawn(async move {
             match tls {
                 None => self.speak(TokioIo::new(stream), peer, connection).await,

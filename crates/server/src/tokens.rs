@@ -2,6 +2,7 @@
 //! as good as any slow hash; what stands in the file cannot be used as a token.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
+use crate::ServerError;
 use crate::view::hex;
 
 /// Stands first in each token, so that people and scanners know it when they see it.
@@ -129,6 +131,13 @@ struct Entry {
 }
 
 impl Tokens {
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Self, ServerError> {
+        let wrong = |reason| ServerError::Tokens { path: path.display().to_string(), reason };
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        Self::parse(&text).map_err(wrong)
+    }
+
     /// Reads the text of a file. Errors name no secret: there is none in the file.
     pub fn parse(text: &str) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|error| error.message().to_owned())?;

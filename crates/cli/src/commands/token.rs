@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold_server::{Scope, ServerError, Token, Tokens};
+use leasehold_server::{Scope, Token, Tokens};
 use serde_json::json;
 
 use crate::context::Context;
@@ -65,7 +65,7 @@ pub(crate) fn exec(args: &Args, context: &Context) -> Result<Exit, Failure> {
     let output = context.output;
     match &args.what {
         What::New { file, name, scope, expires } => {
-            let mut tokens = if file.exists() { read(file)? } else { Tokens::default() };
+            let mut tokens = if file.exists() { Tokens::read(file)? } else { Tokens::default() };
             let token = tokens.create(name, scope.clone(), *expires).map_err(Failure::Usage)?;
             write(file, &tokens)?;
             if output.json {
@@ -78,9 +78,9 @@ pub(crate) fn exec(args: &Args, context: &Context) -> Result<Exit, Failure> {
             }
             output.note("this is the only time it is shown; the file has its hash");
         }
-        What::List { file } => list(&read(file)?, context)?,
+        What::List { file } => list(&Tokens::read(file)?, context)?,
         What::Revoke { file, name } => {
-            let mut tokens = read(file)?;
+            let mut tokens = Tokens::read(file)?;
             if !tokens.revoke(name) {
                 let text = format!("there is no token `{name}` in {}", file.display());
                 return Err(Failure::Usage(text));
@@ -116,12 +116,6 @@ fn list(tokens: &Tokens, context: &Context) -> Result<(), Failure> {
         ]);
     }
     output.text(&output.table(&rows))
-}
-
-fn read(path: &Path) -> Result<Tokens, Failure> {
-    let wrong = |reason| ServerError::Tokens { path: path.display().to_string(), reason };
-    let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    Ok(Tokens::parse(&text).map_err(wrong)?)
 }
 
 /// Written beside it and moved into its place: a server that reads it meanwhile sees one or the other. It

@@ -6,8 +6,8 @@ use leasehold::{ForceReleaseError, Locks, NodeState, ReleaseOutcome};
 use leasehold_server::{Settings, TlsFiles as ServerTls, Tokens};
 use leasehold_testkit::TlsFiles;
 
+use super::LONG;
 use super::served::Served;
-use super::{LONG, ms};
 
 /// A file of tokens with one for each of these scopes, and what they are.
 fn tokens<const N: usize>(folder: &Path, scopes: [&str; N]) -> (Settings, [String; N]) {
@@ -78,8 +78,7 @@ async fn locks_are_had_over_tls_by_those_who_trust_the_server_and_are_trusted() 
     let theirs = Locks::open(format!("{url}?ca={ca}&cert={cert}&key={key}")).await.unwrap();
     let guard = locks.lock("l").ttl(LONG).acquire().await.unwrap();
     guard.extend().await.unwrap();
-    let waiter = tokio::spawn(theirs.lock("l").ttl(LONG).wait(LONG).acquire());
-    tokio::time::sleep(ms(300)).await;
+    let waiter = super::waiter(&theirs, "l").await;
     assert_eq!(guard.release().await, ReleaseOutcome::Released);
     drop(waiter.await.unwrap().unwrap());
 

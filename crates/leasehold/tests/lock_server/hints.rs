@@ -16,10 +16,7 @@ async fn rounds(ours: &Locks, theirs: &Locks, rounds: u32, free: Free) -> Durati
     for round in 0..rounds {
         let name = format!("l{round}");
         let guard = ours.lock(&name).ttl(LONG).acquire().await.unwrap();
-        let (refused, mut refusals) = tokio::sync::mpsc::unbounded_channel();
-        let request = theirs.lock(&name).ttl(LONG).wait(LONG);
-        let waiter = tokio::spawn(request.on_refusal(move |_| _ = refused.send(())).acquire());
-        refusals.recv().await.expect("it is refused first");
+        let waiter = super::waiter(theirs, &name).await;
         // Time to subscribe, which nobody can see from here.
         tokio::time::sleep(ms(200)).await;
         let freed = Instant::now();
@@ -60,10 +57,7 @@ async fn a_lock_that_was_freed_before_anybody_subscribed_is_noticed() {
     for round in 0..10 {
         let name = format!("l{round}");
         let guard = ours.lock(&name).ttl(LONG).acquire().await.unwrap();
-        let (refused, mut refusals) = tokio::sync::mpsc::unbounded_channel();
-        let request = theirs.lock(&name).ttl(LONG).wait(LONG);
-        let waiter = tokio::spawn(request.on_refusal(move |_| _ = refused.send(())).acquire());
-        refusals.recv().await.expect("it is refused first");
+        let waiter = super::waiter(&theirs, &name).await;
         // Now, while it subscribes.
         let freed = Instant::now();
         drop(guard);
@@ -109,8 +103,7 @@ async fn a_waiter_gets_its_lock_from_a_server_that_was_away_meanwhile() {
     let mut served = Served::on(url);
     let (ours, theirs) = (served.open().await, served.open().await);
     let guard = ours.lock("l").ttl(LONG).acquire().await.unwrap();
-    let waiter = tokio::spawn(theirs.lock("l").ttl(LONG).wait(LONG).acquire());
-    tokio::time::sleep(ms(300)).await;
+    let waiter = super::waiter(&theirs, "l").await;
     served.kill();
     tokio::time::sleep(ms(300)).await;
     assert!(!waiter.is_finished(), "an outage is waited for");

@@ -9,7 +9,8 @@ mod served;
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Locks, NodeState};
+use leasehold::{AcquireError, Guard, Locks, NodeState};
+use tokio::task::JoinHandle;
 
 /// Long enough that nothing expires while a slow machine runs a test.
 const LONG: Duration = Duration::from_secs(25);
@@ -34,6 +35,15 @@ async fn soon<F: Future<Output = bool>>(what: &str, is_true: impl Fn() -> F) {
 async fn is_given_back(locks: &Locks, name: &str) {
     let is_free = || async { locks.inspect(name).await.is_ok_and(|seen| seen.owner().is_none()) };
     soon("it is given back", is_free).await;
+}
+
+/// Somebody who waits for `name`, which another holds: refused once already.
+async fn waiter(locks: &Locks, name: &str) -> JoinHandle<Result<Guard, AcquireError>> {
+    let (refused, mut refusals) = tokio::sync::mpsc::unbounded_channel();
+    let request = locks.lock(name).ttl(LONG).wait(LONG);
+    let waiter = tokio::spawn(request.on_refusal(move |_| _ = refused.send(())).acquire());
+    refusals.recv().await.expect("it is refused first");
+    waiter
 }
 
 async fn is_up(locks: &Locks) {
