@@ -311,7 +311,7 @@ pub enum ReleaseOutcome {
         /// Who.
         by: Owner,
     },
-    /// Too few nodes answered: at worst it stays until its Ttl is over.
+    /// Too few nodes answered to tell: at worst it stays until its Ttl is over.
     Unknown {
         /// The evidence.
         nodes: NodeReports,

@@ -26,7 +26,7 @@ pub enum ReleaseStep {
         /// Who.
         by: Owner,
     },
-    /// Too few nodes answered: it may be there until its Ttl is over.
+    /// Too few nodes answered to tell: it may be there until its Ttl is over.
     Unknown,
 }
 
@@ -54,7 +54,8 @@ impl ReleaseRound {
     /// Decides.
     pub fn step(&self) -> ReleaseStep {
         let released = self.ballot.count(|reply| matches!(reply, Reply::Released));
-        let gone = released + self.ballot.count(|reply| matches!(reply, Reply::NotHeld { .. }));
+        let without = self.ballot.count(|reply| matches!(reply, Reply::NotHeld { .. }));
+        let gone = released + without;
         let needed = self.quorum.needed();
         if released >= needed || (self.was_valid && gone >= needed) {
             return ReleaseStep::Released;
@@ -62,7 +63,9 @@ impl ReleaseRound {
         if self.ballot.waiting() > 0 {
             return ReleaseStep::Wait;
         }
-        if gone < needed {
+        // Nodes that are silent may have had it, and with those that gave it back be a quorum.
+        let can_have_been_held = self.quorum.nodes() - without >= needed;
+        if gone < needed || can_have_been_held {
             return ReleaseStep::Unknown;
         }
         match self.successor() {
@@ -128,6 +131,10 @@ mod tests {
                 ReleaseStep::TakenOver { by: other() },
             ),
             (false, vec![dead(), dead(), dead(), no(), no()], ReleaseStep::Unknown),
+            // On two the acquire arrives behind the release, and the third of its quorum is silent.
+            (false, vec![yes(), yes(), dead(), no(), no()], ReleaseStep::Unknown),
+            (false, vec![yes(), dead(), dead(), no(), theirs()], ReleaseStep::Unknown),
+            (false, vec![yes(), dead(), no(), no(), theirs()], ReleaseStep::AlreadyExpired),
         ];
         for (was_valid, answers, expected) in cases {
             assert_eq!(outcome(was_valid, &answers), expected, "{was_valid} {answers:?}");

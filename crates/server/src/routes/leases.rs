@@ -116,8 +116,8 @@ pub(crate) async fn release(
         }
         ReleaseOutcome::Unknown { nodes } => {
             let detail = format!(
-                "lock `{name}`: too few nodes said that it is free; at worst it stays until its TTL \
-                 is over: {nodes}"
+                "lock `{name}`: too few nodes answered to tell what became of the lease; at worst it \
+                 stays until its TTL is over: {nodes}"
             );
             Err(problem::unknown(detail, &nodes))
         }
