@@ -6,6 +6,7 @@
 //! Everything here is blocking and short, so that async tests can call it too. Nothing binds
 //! anything but 127.0.0.1, and nothing started here outlives the test process, however that ends.
 
+mod balancer;
 mod clock_shim;
 mod daemon;
 mod fuzz;
@@ -20,6 +21,7 @@ mod spawn;
 mod tls;
 mod wait;
 
+pub use balancer::balancer;
 pub use clock_shim::WallClock;
 pub use daemon::Daemon;
 pub use fuzz::{Input, fuzz};

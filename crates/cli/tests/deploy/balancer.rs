@@ -1,33 +1,20 @@
-//! The load balancer's configuration, before two real servers: only the addresses and the number of
-//! connections are replaced.
+//! The load balancer's configuration, before two real servers.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
-use leasehold_testkit::{Daemon, Need, eventually, http_get, http_send, skip};
+use leasehold_testkit::{Daemon, Need, balancer, eventually, http_get, http_send, skip};
 
-use crate::files::{path, replaced, text};
+use crate::files::{path, text};
 use crate::serve::{Server, five_durable_nodes};
 
 /// A check a second, two of which must fail; the rest is for a busy machine.
 const NOTICED_WITHIN: Duration = Duration::from_secs(30);
 
 fn haproxy(servers: &[&Server; 2]) -> Daemon {
-    Daemon::haproxy(|addr| {
-        let mut config = text("deploy/haproxy.cfg");
-        for (from, to) in [
-            // Without a limit on open files that this machine may not have.
-            ("maxconn 20000", "maxconn 100"),
-            ("bind :7717\n", &*format!("bind {addr}\n")),
-            ("server leasehold-1 leasehold-1:7717", &format!("server one {}", servers[0].addr())),
-            ("server leasehold-2 leasehold-2:7717", &format!("server two {}", servers[1].addr())),
-        ] {
-            config = replaced(&config, from, to);
-        }
-        config
-    })
+    balancer(servers.map(Server::addr), 100)
 }
 
 fn status(proxy: &Daemon, path: &str) -> u16 {
