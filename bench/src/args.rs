@@ -19,7 +19,8 @@ pub struct Args {
     /// What to measure
     #[arg(required = true, value_enum, value_name = "SCENARIO")]
     pub scenarios: Vec<Scenario>,
-    /// How long each turn of a contestant lasts, in seconds [default: 1; 60 for many-leases]
+    /// How long each turn of a contestant lasts, in seconds [default: 1; 60 for many-leases; 5
+    /// for each phase of server-killed]
     #[arg(long, value_parser = seconds)]
     pub secs: Option<f64>,
     /// How many turns each contestant has
@@ -78,6 +79,8 @@ pub enum Part {
     Serve {
         /// Where its nodes are.
         addrs: String,
+        /// Where it listens.
+        listen: Option<String>,
     },
     /// A contestant
     #[command(hide = true)]

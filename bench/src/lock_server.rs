@@ -9,8 +9,11 @@ use leasehold_testkit::{bound_command, spawn};
 
 use crate::clients::all_vote;
 
-/// Serves the nodes at `addrs` until the input ends.
-pub fn serve(addrs: &str) -> Result<(), String> {
+/// Where a server listens if it does not matter where.
+const ANYWHERE: &str = "127.0.0.1:0";
+
+/// Serves the nodes at `addrs` until the input ends, at `listen` or anywhere.
+pub fn serve(addrs: &str, listen: Option<&str>) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -20,8 +23,9 @@ pub fn serve(addrs: &str) -> Result<(), String> {
             Locks::builder().url(format!("redis://{addrs}")).background(Background::CurrentRuntime);
         let locks = builder.open().await.map_err(|error| error.to_string())?;
         all_vote(&locks).await?;
-        let listener =
-            std::net::TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
+        let listen = listen.unwrap_or(ANYWHERE);
+        let listener = std::net::TcpListener::bind(listen)
+            .map_err(|error| format!("cannot listen at {listen}: {error}"))?;
         let mut settings = Settings::default();
         settings.backend = "redis".into();
         let server = Server::start(locks, settings, listener).map_err(|error| error.to_string())?;
@@ -45,9 +49,15 @@ pub(crate) struct LockServer {
 impl LockServer {
     /// Starts one for these nodes and waits until it listens.
     pub(crate) fn start(addrs: &[String]) -> Result<Self, String> {
+        Self::start_at(ANYWHERE, addrs)
+    }
+
+    /// The same, at this address.
+    pub(crate) fn start_at(listen: &str, addrs: &[String]) -> Result<Self, String> {
         let this = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = bound_command(this);
-        command.args(["serve", &addrs.join(",")]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(["serve", &addrs.join(","), listen]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = spawn(command).map_err(|error| error.to_string())?;
         let said = child.stdout.take().ok_or("no pipe")?;
         let mut server = Self { child, address: String::new() };

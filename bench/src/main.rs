@@ -11,7 +11,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let done = match &args.part {
         Some(Part::Child { role }) => child::play(role),
-        Some(Part::Serve { addrs }) => lock_server::serve(addrs),
+        Some(Part::Serve { addrs, listen }) => lock_server::serve(addrs, listen.as_deref()),
         Some(Part::Draw { rows, svg }) => draw(rows, svg),
         None => bench(&args),
     };

@@ -7,6 +7,7 @@ mod failure;
 mod growth;
 mod many;
 mod server;
+mod server_killed;
 mod sqlite;
 mod uncontended;
 
@@ -52,6 +53,8 @@ pub enum Scenario {
     Server,
     /// 5,000 requests wait at one lock server
     ServerWaiters,
+    /// One of two lock servers behind HAProxy is killed under load, and comes back
+    ServerKilled,
     /// The cost with 1, 3, 5 and 7 nodes
     GrowthNodes,
     /// The cost beside 1 to 50,000 leases
@@ -94,6 +97,7 @@ pub fn run(scenario: Scenario, args: &Args) -> Result<Findings, String> {
         Scenario::ManyWaiters => return many::waiters(args),
         Scenario::Server => return server::cycles(args),
         Scenario::ServerWaiters => return server::waiters(args),
+        Scenario::ServerKilled => return server_killed::run(args),
         Scenario::GrowthNodes => growth::nodes(args),
         Scenario::GrowthLeases => growth::leases(args),
         Scenario::GrowthWaiters => growth::waiters(args),
