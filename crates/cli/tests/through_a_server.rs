@@ -133,6 +133,27 @@ fn a_token_opens_the_server_and_is_not_the_commands() {
 }
 
 #[test]
+fn who_is_not_let_in_does_not_wait() {
+    let place = Place::new();
+    let file = place.file("tokens.toml").display().to_string();
+    let new = ["token", "new", "--file", &file, "--name", "me", "--scope", "lock:job"];
+    let token = stdout(&place.run(&new)).trim().to_owned();
+    let served = Served::new(&["--tokens", &file]);
+    for (token, lock, expected) in [
+        ("lh_wrong", "job", "this token is not known here"),
+        ("", "job", "send a token"),
+        (&token, "other", "lacks the scope"),
+    ] {
+        // As long as it takes, which is for ever: the end of the test would come first.
+        let mut command = served.command(&["run", lock, "--", "true"]);
+        let mut run = Running::new(command.env("LEASEHOLD_TOKEN", token));
+        assert_eq!(run.end(), Some(77), "{lock}");
+        let said = run.complaints();
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
 fn a_command_goes_on_while_its_server_is_killed_and_started_again() {
     let mut served = Served::new(&[]);
     let script = "echo started; while [ ! -e stop ]; do sleep 0.05; done; echo finished";

@@ -49,7 +49,15 @@ impl NodeReports {
         self.0.iter().filter(counts).count()
     }
 
-    fn needed(&self) -> usize {
+    /// Nodes that are there, but not for us.
+    pub fn denied(&self) -> usize {
+        let denies =
+            |report: &&NodeReport| matches!(&report.answer, Some(Err(NodeError::Denied { .. })));
+        self.0.iter().filter(denies).count()
+    }
+
+    /// How many nodes must agree.
+    pub fn needed(&self) -> usize {
         self.0.len() / 2 + 1
     }
 }
@@ -239,6 +247,15 @@ impl AcquireError {
         match self {
             Self::Held { .. } => true,
             Self::TimedOut { last, .. } => last.as_deref().is_none_or(Self::is_held),
+            _ => false,
+        }
+    }
+
+    /// Whether so many nodes deny us that no quorum is left, whoever else comes back: it takes another
+    /// password, token or member list, not time.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            Self::NoQuorum { nodes, .. } => nodes.0.len() - nodes.denied() < nodes.needed(),
             _ => false,
         }
     }
