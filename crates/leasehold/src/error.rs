@@ -385,12 +385,13 @@ pub enum InspectError {
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum ForceReleaseError {
-    /// The holder's fence is not the one that was named; if it is higher, somebody else acquired the
-    /// lock since.
+    /// The holder's fence is not the one that was named. If it is higher, the lock went to another
+    /// since, or its lease was refreshed; or nobody ever had the one that was named, which nodes that
+    /// remember only the highest cannot tell.
     #[error(
         "lock `{lock}`: its fence is {found}, not {expected}{}\n\
          hint: look at it again before you take it away",
-        if found > expected { ": somebody else acquired it since" } else { "" }
+        if found > expected { ": it moved on since, or never was that" } else { "" }
     )]
     FenceMovedOn {
         /// Which lock.
