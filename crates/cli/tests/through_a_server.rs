@@ -29,6 +29,13 @@ impl Served {
         assert_eq!(self.running.end(), None);
     }
 
+    /// What it wrote, up to its end.
+    fn log(&mut self) -> String {
+        self.running.signal(Signal::TERM);
+        assert_eq!(self.running.end(), Some(0));
+        self.running.complaints()
+    }
+
     /// Starts it again, at the same address.
     fn start_again(&mut self) {
         let address = self.url.strip_prefix("http://").expect("http").to_owned();
@@ -151,6 +158,23 @@ fn who_is_not_let_in_does_not_wait() {
         let said = run.complaints();
         assert!(said.contains(expected), "{said}");
     }
+}
+
+#[test]
+fn the_reason_of_a_forced_release_stands_in_the_servers_log() {
+    let mut served = Served::new(&["--log-format", "json"]);
+    served.says(&["acquire", "job", "--ttl", "20s", "-n", "-q"], 0);
+    let status = served.says(&["status", "job", "--json"], 0);
+    let status: serde_json::Value = serde_json::from_str(status.trim()).unwrap();
+    let fence = status["fence"].to_string();
+    let why = "db1 is dead, see \"INC-7\"";
+    served.says(&["force-release", "job", "--fence", &fence, "--reason", why, "--yes"], 0);
+    let log = served.log();
+    let audit = log.lines().find(|line| line.contains("leasehold::audit")).expect(&log);
+    let audit: serde_json::Value = serde_json::from_str(audit).unwrap();
+    assert_eq!((&audit["what"], &audit["lock"]), (&"force-release".into(), &"job".into()));
+    let said = audit["why"].as_str().unwrap();
+    assert!(said.starts_with(&format!("{why} (by ")), "{said}");
 }
 
 #[test]

@@ -275,7 +275,7 @@ impl Node for Overtaken {
     }
 
     fn ask(&self, forced: Ask) {
-        if let Request::ForceRelease { lock, holder, fence } = &*forced.request {
+        if let Request::ForceRelease { lock, holder, fence, .. } = &*forced.request {
             let (_, release) = take_and_give(lock, holder, *fence);
             let (acquire, _) = take_and_give(lock, &self.next, fence.next().next());
             assert_eq!(ask(&self.inner, None, release), Ok(Reply::Released));
