@@ -133,10 +133,14 @@ fn what_a_running_server_cannot_change_stays_and_is_named() {
         assert!(said.starts_with(&expected) && said.ends_with(&format!("line {line})")), "{said}");
     }
     assert_eq!(differs.len(), 3);
-    assert_eq!((other.listen.value, other.tls()), (running.listen.value, None));
+    assert_eq!((other.listen.value, &other.tls_cert.value), (running.listen.value, &None));
+    other.check().unwrap();
     assert_eq!(other.max_wait.value, Duration::from_secs(1));
     let running = of_file("[serve]\ntls-cert = \"c\"\ntls-key = \"k\"\n");
     let mut renewed = of_file("[serve]\ntls-cert = \"c2\"\ntls-key = \"k2\"\n");
     assert!(renewed.keep_what_cannot_change(&running).is_empty(), "other certificates can be read");
     assert_eq!(renewed.tls().unwrap().cert, PathBuf::from("c2"));
+    let mut without = of_file("");
+    assert_eq!(without.keep_what_cannot_change(&running), ["`serve.tls-cert` (default)"]);
+    assert_eq!(without.tls(), running.tls());
 }
