@@ -48,10 +48,7 @@ async fn readiness_is_a_quorum_and_health_is_a_process() {
     // No node answers at this address.
     let url = "redis://127.0.0.1:1";
     let locks = leasehold::Locks::open(url).await.unwrap();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let server =
-        leasehold_server::Server::start(locks.clone(), Default::default(), listener).unwrap();
-    let without = Running { server, locks };
+    let without = Running::on(locks, Default::default());
     let ready = without.ask("GET", "/readyz", "").await;
     assert_eq!((ready.status, &ready.json["status"]), (503, &"no-quorum".into()));
     assert_eq!(without.ask("GET", "/healthz", "").await.status, 200);
