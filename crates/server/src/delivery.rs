@@ -163,8 +163,8 @@ mod tests {
         let token = locks.lock("l").ttl(Duration::from_secs(25)).acquire().await.unwrap().detach();
         let (delivery, app) = (Delivery::default(), server.front.app.clone());
         let answer = delivery.answer("a grant".into(), Box::new(move || app.give_back(token)));
-        // Longer, both ways, than the nodes are given to settle.
-        proxy.set(Fault::Delay(Duration::from_millis(800)));
+        // A release is longer on its way than the nodes are given to settle.
+        proxy.set(Fault::Delay(Duration::from_millis(1500)));
         drop((answer, delivery));
         assert!(server.stop().await, "in time");
         let direct = Locks::open(&url(&node.addr())).await.unwrap();
