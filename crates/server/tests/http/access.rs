@@ -179,3 +179,34 @@ async fn another_sites_page_cannot_ask_in_anybodys_name() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn every_answer_tells_a_browser_to_trust_nothing_else() {
+    let running = Running::new().await;
+    let none = "default-src 'none'; frame-ancestors 'none'";
+    let own = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+               connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    for (path, status, policy, cached) in [
+        ("/", 200, own, "no-cache"),
+        ("/assets/app.js", 200, own, "no-cache"),
+        ("/healthz", 200, none, "no-store"),
+        ("/metrics", 200, none, "no-store"),
+        ("/v1/locks/l", 200, none, "no-store"),
+        ("/v1/events?last_event_id=x", 200, none, "no-store"),
+        ("/v1/locks?limit=0", 422, none, "no-store"),
+        ("/no/such/path", 404, none, "no-store"),
+    ] {
+        let answer = running.ask("GET", path, "").await;
+        assert_eq!(answer.status, status, "{path}");
+        for (name, expected) in [
+            ("content-security-policy", policy),
+            ("cache-control", cached),
+            ("x-content-type-options", "nosniff"),
+            ("referrer-policy", "no-referrer"),
+            ("cross-origin-resource-policy", "same-origin"),
+        ] {
+            assert_eq!(answer.header(name), Some(expected), "{path}");
+        }
+        assert_eq!(answer.header("set-cookie"), None, "{path}");
+    }
+}
