@@ -149,6 +149,25 @@ mod tests {
     use super::*;
     use crate::{Server, Settings};
 
+    #[test]
+    fn only_what_was_taken_and_went_out_is_delivered() {
+        let given_back = Arc::new(Mutex::new(Vec::new()));
+        let delivery = Delivery::default();
+        let mut answers = ["told", "taken", "waiting"].map(|grant| {
+            let given_back = given_back.clone();
+            delivery.answer(grant.into(), Box::new(move || given_back.lock().unwrap().push(grant)))
+        });
+        let mut take = |at: usize| {
+            let mut context = Context::from_waker(std::task::Waker::noop());
+            assert!(Pin::new(&mut answers[at]).poll_frame(&mut context).is_ready());
+        };
+        take(0);
+        delivery.flushed();
+        take(1);
+        drop(delivery);
+        assert_eq!(*given_back.lock().unwrap(), ["taken", "waiting"]);
+    }
+
     #[tokio::test]
     async fn the_server_does_not_end_before_it_gave_back_what_it_could_not_tell() {
         if skip(Need::Redis) {
