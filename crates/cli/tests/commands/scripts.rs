@@ -4,7 +4,7 @@ use std::fs::File;
 use std::thread::sleep;
 use std::time::Duration;
 
-use leasehold_testkit::{Fault, Proxy};
+use leasehold_testkit::{Fault, Proxy, RedisServer, eventually, spawn};
 
 use crate::harness::{Desk, Ran, new_servers};
 
@@ -149,9 +149,15 @@ fn a_release_waits_for_the_slow_nodes_too() {
     let (a, b) = (servers[0].addr(), servers[1].addr());
     let desk = Desk::with(format!("redis://{a},{b},{}?timeout=1s", slow.addr()));
     desk.run(&["init"]).expect(0);
+    let is_held = |server: &RedisServer| server.exists("leasehold:lock:job");
     let token = desk.acquire("job");
-    slow.set(Fault::Delay(Duration::from_millis(50)));
-    assert!(servers[2].exists("leasehold:lock:job"));
-    desk.run(&["release", &token]).expect(0);
-    assert!(!servers[2].exists("leasehold:lock:job"));
+    eventually(Duration::from_secs(10), "all nodes have it", || servers.iter().all(is_held));
+    slow.set(Fault::Stall);
+    let mut release = spawn(desk.command(&["release", &token])).unwrap();
+    let by_a_quorum = || !servers[..2].iter().any(is_held);
+    eventually(Duration::from_secs(10), "it is released by a quorum", by_a_quorum);
+    assert!(is_held(&servers[2]));
+    slow.set(Fault::Pass);
+    assert_eq!(release.wait().unwrap().code(), Some(0));
+    assert!(!is_held(&servers[2]));
 }
