@@ -39,7 +39,9 @@ await browse(
 
     await acquire("meanwhile");
     assert.equal(open.size, 0, "and stay so");
+    const again = page.waitForRequest((request) => request.url().endsWith("/v1/events"));
     await setHidden(page, false);
+    assert.match((await again).headers()["last-event-id"] ?? "", /-\d+$/, "it goes on where it was");
     await page.locator(".back").click();
     await row(page, "meanwhile").waitFor();
     await says(page, "#event-list", /acquired.*meanwhile/);
