@@ -21,6 +21,7 @@ import time
 import unittest
 import uuid
 from typing import Any, Callable, Generator, Iterator, List, Mapping, Optional, Tuple
+from unittest import mock
 from urllib.parse import urlsplit
 
 import leasehold
@@ -447,9 +448,11 @@ class WithServer(unittest.TestCase):
                 info = self.client.inspect(odd)
                 self.assertEqual((info["name"], info["fence"]), (odd, lease.fence))
 
-    def test_locks_are_listed_by_prefix(self) -> None:
+    def test_locks_are_listed_by_prefix_and_page_by_page(self) -> None:
         prefix = fresh("list") + "/"
         with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.object(leasehold, "_LOCKS_PER_PAGE", 2))
+            stack.enter_context(self.client.lock(fresh("another")))
             for number in range(3):
                 stack.enter_context(self.client.lock(f"{prefix}{number}"))
             listed = list(self.client.list(prefix))

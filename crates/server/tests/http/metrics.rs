@@ -208,6 +208,7 @@ async fn requests_connections_and_the_process_are_told() {
         running.metric("http_requests_in_flight").await == 2.0
     })
     .await;
+    eventually("two are connected", async || running.metric("http_connections").await == 2.0).await;
     for (line, expected) in [
         (r#"http_requests_total{route="/healthz",method="GET",code="200"}"#, 2.0),
         (r#"http_request_duration_seconds_count{route="/healthz",method="GET"}"#, 2.0),
