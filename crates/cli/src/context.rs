@@ -4,7 +4,7 @@ use leasehold::{Background, Builder, Locks};
 
 use crate::args::Global;
 use crate::exit::Failure;
-use crate::logging::LogFormat;
+use crate::logging::{LogFormat, Logs};
 use crate::output::Output;
 use crate::settings::{Settings, Source};
 use crate::{logging, settings};
@@ -18,13 +18,16 @@ pub(crate) struct Context {
     pub(crate) settings: Settings,
     /// How to speak.
     pub(crate) output: Output,
+    /// What goes into the log.
+    pub(crate) logs: Logs,
 }
 
 impl Context {
-    pub(crate) fn new(global: &Global, server: Option<LogFormat>) -> Result<Self, Failure> {
-        let settings = Settings::resolve(global, |name| std::env::var_os(name))?;
+    /// `server` says how a server writes its logs, if this is one.
+    pub(crate) fn new(global: &Global, settings: Settings, server: Option<LogFormat>) -> Self {
         let output = Output::new(global.json, global.quiet, settings.color.value);
-        logging::start(global.verbose, settings.log.value.as_deref(), &output, server)?;
+        let filter = logging::filter(global.verbose, settings.log.value.as_ref(), server);
+        let logs = filter.map_or_else(Logs::default, |filter| Logs::start(filter, &output, server));
         let backend = settings.backend.value.clone();
         if settings.backend.source == Source::Flag && settings::has_password(&backend) {
             output.note(
@@ -32,7 +35,7 @@ impl Context {
                  LEASEHOLD_BACKEND, or `backend` in a settings file that only you can read",
             );
         }
-        Ok(Self { backend, settings, output })
+        Self { backend, settings, output, logs }
     }
 
     /// Opens the backend. Its background work is done where the command runs: nothing here blocks,

@@ -179,13 +179,8 @@ impl Failure {
 
 /// Without a quorum: refused if it would be there had nobody denied us, unavailable otherwise.
 fn missing(nodes: &NodeReports) -> Exit {
-    let denials = nodes
-        .0
-        .iter()
-        .filter(|report| matches!(report.answer, Some(Err(NodeError::Denied { .. }))))
-        .count();
-    let needed = nodes.0.len() / 2 + 1;
-    if denials > 0 && nodes.answered() + denials >= needed {
+    let denied = nodes.denied();
+    if denied > 0 && nodes.answered() + denied >= nodes.needed() {
         Exit::Refused
     } else {
         Exit::Unavailable

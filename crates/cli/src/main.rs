@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use args::{Args, Command};
 use context::Context;
 use exit::{Exit, Failure};
+use settings::{Serve, Settings};
 
 fn main() -> ExitCode {
     // Before anything else: the guardian is started with each `run`, and has to be quick.
@@ -44,11 +45,12 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<Exit, Failure> {
+    let settings = Settings::resolve(&args.global, |name| std::env::var_os(name))?;
     let logs = match &args.command {
-        Command::Serve(args) => Some(args.log_format),
+        Command::Serve(args) => Some(Serve::resolve(args, &settings)?.log_format.value),
         _ => None,
     };
-    let context = Context::new(&args.global, logs)?;
+    let context = Context::new(&args.global, settings, logs);
     // Threads are for many requests at once; to start them would cost `run` more than its lock.
     let mut builder = match logs {
         Some(_) => tokio::runtime::Builder::new_multi_thread(),
@@ -58,11 +60,11 @@ fn run(args: &Args) -> Result<Exit, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::System { what: "cannot start".into(), error })?;
-    runtime.block_on(dispatch(&args.command, &context))
+    runtime.block_on(dispatch(args, &context))
 }
 
-async fn dispatch(command: &Command, context: &Context) -> Result<Exit, Failure> {
-    match command {
+async fn dispatch(args: &Args, context: &Context) -> Result<Exit, Failure> {
+    match &args.command {
         Command::Run(args) => commands::run::exec(args, context).await,
         Command::Hold(args) => commands::hold::exec(args, context).await,
         Command::Acquire(args) => commands::acquire::exec(args, context).await,
@@ -77,7 +79,7 @@ async fn dispatch(command: &Command, context: &Context) -> Result<Exit, Failure>
         Command::Doctor(args) => commands::doctor::exec(args, context).await,
         Command::Plan(args) => commands::plan::exec(args, context),
         Command::Bench(args) => commands::bench::exec(args, context).await,
-        Command::Serve(args) => commands::serve::exec(args, context).await,
+        Command::Serve(serve) => commands::serve::exec(serve, &args.global, context).await,
         Command::Token(args) => commands::token::exec(args, context),
         Command::Config(args) => commands::config::exec(args, context),
         Command::Completions(args) => commands::completions::exec(args, context),

@@ -4,6 +4,7 @@
 //! All of them are texts until they are checked, so a value is judged alike wherever it stands.
 
 mod file;
+mod serve;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -15,8 +16,10 @@ use clap::ValueEnum;
 use crate::args::Global;
 use crate::duration;
 use crate::exit::Failure;
+use crate::logging::Wanted;
 use crate::output::ColorChoice;
 use file::File;
+pub(crate) use serve::{Serve, count};
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,9 +53,9 @@ pub(crate) struct Settings {
     /// When to use colors.
     pub(crate) color: Setting<ColorChoice>,
     /// Which traces to write.
-    pub(crate) log: Setting<Option<String>>,
+    pub(crate) log: Setting<Option<Wanted>>,
     /// The file that was read.
-    pub(crate) file: Option<PathBuf>,
+    pub(crate) file: File,
 }
 
 /// A text that is never shown.
@@ -98,8 +101,9 @@ impl Settings {
             holder: layers.get("holder", None, "", optional)?,
             token: layers.get("token", None, "", |text| Ok(optional(text)?.map(Secret)))?,
             color: layers.get("color", color, "auto", |text| ColorChoice::from_str(text, false))?,
-            log: layers.get("log", None, "", optional)?,
-            file: file.path,
+            log: layers
+                .get("log", None, "", |text| optional(text)?.map(|t| t.parse()).transpose())?,
+            file,
         })
     }
 
@@ -111,6 +115,7 @@ impl Settings {
     /// All values as they may be shown, in the order of the documentation.
     pub(crate) fn shown(&self) -> [(&'static str, String, &Source); 7] {
         let color = self.color.value.to_possible_value();
+        let log = self.log.value.as_ref().map(|wanted| wanted.text.as_str());
         let wait = self.wait.value.map_or_else(|| "forever".to_owned(), duration::short);
         let or = |value: &Option<String>, default: &str| {
             value.clone().unwrap_or_else(|| default.to_owned())
@@ -126,7 +131,7 @@ impl Settings {
                 &self.token.source,
             ),
             ("color", color.map_or(String::new(), |c| c.get_name().to_owned()), &self.color.source),
-            ("log", or(&self.log.value, "off"), &self.log.source),
+            ("log", log.unwrap_or("off").to_owned(), &self.log.source),
         ]
     }
 }
@@ -166,11 +171,7 @@ impl Layers<'_> {
                 .map_err(|_| Failure::Config(format!("{variable}: it is not UTF-8")))?;
             return Ok(Some((text, Source::Environment(variable))));
         }
-        let Some((text, line)) = self.file.values.get(key) else {
-            return Ok(None);
-        };
-        let path = self.file.path.clone().unwrap_or_default();
-        Ok(Some((text.clone(), Source::File { path, line: *line })))
+        Ok(self.file.get(key).map(|(given, source)| (given.text().to_owned(), source)))
     }
 }
 

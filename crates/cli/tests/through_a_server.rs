@@ -29,6 +29,13 @@ impl Served {
         assert_eq!(self.running.end(), None);
     }
 
+    /// What it wrote, up to its end.
+    fn log(&mut self) -> String {
+        self.running.signal(Signal::TERM);
+        assert_eq!(self.running.end(), Some(0));
+        self.running.complaints()
+    }
+
     /// Starts it again, at the same address.
     fn start_again(&mut self) {
         let address = self.url.strip_prefix("http://").expect("http").to_owned();
@@ -130,6 +137,44 @@ fn a_token_opens_the_server_and_is_not_the_commands() {
     let output = other.env("LEASEHOLD_TOKEN", &token).output().unwrap();
     assert_eq!(code(&output), 77, "{}", stderr(&output));
     assert!(stderr(&output).contains("lacks the scope"), "{}", stderr(&output));
+}
+
+#[test]
+fn who_is_not_let_in_does_not_wait() {
+    let place = Place::new();
+    let file = place.file("tokens.toml").display().to_string();
+    let new = ["token", "new", "--file", &file, "--name", "me", "--scope", "lock:job"];
+    let token = stdout(&place.run(&new)).trim().to_owned();
+    let served = Served::new(&["--tokens", &file]);
+    for (token, lock, expected) in [
+        ("lh_wrong", "job", "this token is not known here"),
+        ("", "job", "send a token"),
+        (&token, "other", "lacks the scope"),
+    ] {
+        // As long as it takes, which is for ever: the end of the test would come first.
+        let mut command = served.command(&["run", lock, "--", "true"]);
+        let mut run = Running::new(command.env("LEASEHOLD_TOKEN", token));
+        assert_eq!(run.end(), Some(77), "{lock}");
+        let said = run.complaints();
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn the_reason_of_a_forced_release_stands_in_the_servers_log() {
+    let mut served = Served::new(&["--log-format", "json"]);
+    served.says(&["acquire", "job", "--ttl", "20s", "-n", "-q"], 0);
+    let status = served.says(&["status", "job", "--json"], 0);
+    let status: serde_json::Value = serde_json::from_str(status.trim()).unwrap();
+    let fence = status["fence"].to_string();
+    let why = "db1 is dead, see \"INC-7\"";
+    served.says(&["force-release", "job", "--fence", &fence, "--reason", why, "--yes"], 0);
+    let log = served.log();
+    let audit = log.lines().find(|line| line.contains("leasehold::audit")).expect(&log);
+    let audit: serde_json::Value = serde_json::from_str(audit).unwrap();
+    assert_eq!((&audit["what"], &audit["lock"]), (&"force-release".into(), &"job".into()));
+    let said = audit["why"].as_str().unwrap();
+    assert!(said.starts_with(&format!("{why} (by ")), "{said}");
 }
 
 #[test]

@@ -65,7 +65,7 @@ impl LockTable {
                 self.extend(now, clock, lock, holder, (*token, *next), *ttl)
             }
             Request::Release { lock, holder } => self.release(lock, holder),
-            Request::ForceRelease { lock, holder, fence } => {
+            Request::ForceRelease { lock, holder, fence, .. } => {
                 self.force_release(lock, holder, *fence)
             }
             Request::Inspect { lock } => Reply::Seen(self.sighting(now, lock)),
@@ -396,6 +396,7 @@ mod tests {
             lock: LockName::new("l").unwrap(),
             holder: who(holder),
             fence: Fence::new(fence).unwrap(),
+            reason: None,
         };
         assert_eq!(node.at(0, &force(1, 5)), Reply::Released);
         assert!(matches!(node.at(0, &node.extend(1, 5)), Reply::Superseded { .. }));

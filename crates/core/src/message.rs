@@ -55,6 +55,8 @@ pub enum Request {
         holder: Holder,
         /// The fence that the operator saw.
         fence: Fence,
+        /// Why, for nodes that keep a record of it. Decides nothing.
+        reason: Option<Arc<str>>,
     },
     /// Look at one lock.
     Inspect {

@@ -49,7 +49,15 @@ impl NodeReports {
         self.0.iter().filter(counts).count()
     }
 
-    fn needed(&self) -> usize {
+    /// Nodes that are there, but not for us.
+    pub fn denied(&self) -> usize {
+        let denies =
+            |report: &&NodeReport| matches!(&report.answer, Some(Err(NodeError::Denied { .. })));
+        self.0.iter().filter(denies).count()
+    }
+
+    /// How many nodes must agree.
+    pub fn needed(&self) -> usize {
         self.0.len() / 2 + 1
     }
 }
@@ -242,6 +250,15 @@ impl AcquireError {
             _ => false,
         }
     }
+
+    /// Whether so many nodes deny us that no quorum is left, whoever else comes back: it takes another
+    /// password, token or member list, not time.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            Self::NoQuorum { nodes, .. } => nodes.0.len() - nodes.denied() < nodes.needed(),
+            _ => false,
+        }
+    }
 }
 
 /// A lease that is no more.
@@ -368,12 +385,13 @@ pub enum InspectError {
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum ForceReleaseError {
-    /// The holder's fence is not the one that was named; if it is higher, somebody else acquired the
-    /// lock since.
+    /// The holder's fence is not the one that was named. If it is higher, the lock went to another
+    /// since, or its lease was refreshed; or nobody ever had the one that was named, which nodes that
+    /// remember only the highest cannot tell.
     #[error(
         "lock `{lock}`: its fence is {found}, not {expected}{}\n\
          hint: look at it again before you take it away",
-        if found > expected { ": somebody else acquired it since" } else { "" }
+        if found > expected { ": it moved on since, or never was that" } else { "" }
     )]
     FenceMovedOn {
         /// Which lock.

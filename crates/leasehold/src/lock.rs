@@ -172,8 +172,9 @@ impl LockRequest {
     /// Asks until the lock is acquired or the waiting time is over, behind everybody of this process
     /// who waits for the same lock.
     ///
-    /// Too few answering nodes are waited for like a holder: they may come back. Dropping the
-    /// future at any point leaves nothing behind.
+    /// Too few answering nodes are waited for like a holder: they may come back. Those that deny us
+    /// will not, so without a quorum of others this fails at once. Dropping the future at any point
+    /// leaves nothing behind.
     pub async fn acquire(self) -> Result<Guard, AcquireError> {
         let attempt = self.attempt()?;
         let span = info_span!("lock.acquire", lock = %attempt.lock);
@@ -251,6 +252,9 @@ impl LockRequest {
             debug!(attempts, "refused: {error}");
             if let Some(watcher) = &self.watcher {
                 (watcher.0)(&error);
+            }
+            if error.is_denied() {
+                return Err(error);
             }
             // Nodes that are known by now may not allow what was asked for.
             self.attempt()?;

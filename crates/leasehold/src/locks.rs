@@ -140,6 +140,25 @@ impl Locks {
         name: impl AsRef<str>,
         expected: Fence,
     ) -> Result<bool, ForceReleaseError> {
+        self.take_away(name.as_ref(), expected, None).await
+    }
+
+    /// The same, with a reason for the record, which a lock server keeps. Other backends keep none.
+    pub async fn force_release_because(
+        &self,
+        name: impl AsRef<str>,
+        expected: Fence,
+        reason: impl AsRef<str>,
+    ) -> Result<bool, ForceReleaseError> {
+        self.take_away(name.as_ref(), expected, Some(reason.as_ref().into())).await
+    }
+
+    async fn take_away(
+        &self,
+        name: &str,
+        expected: Fence,
+        reason: Option<Arc<str>>,
+    ) -> Result<bool, ForceReleaseError> {
         let lock = LockName::new(name).map_err(OptionsError::from)?;
         let moved_on =
             |found| ForceReleaseError::FenceMovedOn { lock: lock.clone(), expected, found };
@@ -160,7 +179,7 @@ impl Locks {
             return Err(moved_on(found));
         }
         let (lock, holder) = (lock.clone(), holder.clone());
-        let request = Request::ForceRelease { lock, holder, fence: expected };
+        let request = Request::ForceRelease { lock, holder, fence: expected, reason };
         let mut gather = self.cluster.gather(request, LOOK_LIMIT).await;
         let reports = self.reports(&mut gather);
         let (mut released, mut free, mut superseded) = (0, 0, Vec::new());

@@ -150,7 +150,7 @@ impl Case {
                 Request::Extend { lock, holder, token: fence.min(next), next, ttl }
             }
             55..75 => Request::Release { lock, holder },
-            75..80 => Request::ForceRelease { lock, holder, fence },
+            75..80 => Request::ForceRelease { lock, holder, fence, reason: None },
             80..85 => Request::Inspect { lock },
             85..89 => {
                 let rest = &lock.as_str()[self.tag.len()..];

@@ -48,6 +48,8 @@ struct Counting {
     swallows: std::sync::atomic::AtomicBool,
     /// Has too much to do to take an acquire in.
     is_overloaded: std::sync::atomic::AtomicBool,
+    /// Lets nobody acquire.
+    denies: std::sync::atomic::AtomicBool,
 }
 
 impl Counting {
@@ -62,6 +64,7 @@ impl Counting {
             swallowed: Mutex::default(),
             swallows: false.into(),
             is_overloaded: false.into(),
+            denies: false.into(),
         })
     }
 
@@ -82,6 +85,10 @@ impl Node for Counting {
                 if self.is_overloaded.load(Ordering::SeqCst) {
                     let reason = "busy".to_owned();
                     return ask.reply_to.answer(Err(NodeError::Overloaded { reason }));
+                }
+                if self.denies.load(Ordering::SeqCst) {
+                    let reason = "not you".to_owned();
+                    return ask.reply_to.answer(Err(NodeError::Denied { reason }));
                 }
                 if self.swallows.load(Ordering::SeqCst) {
                     return self.swallowed.lock().unwrap().push(ask);
@@ -275,7 +282,7 @@ impl Node for Overtaken {
     }
 
     fn ask(&self, forced: Ask) {
-        if let Request::ForceRelease { lock, holder, fence } = &*forced.request {
+        if let Request::ForceRelease { lock, holder, fence, .. } = &*forced.request {
             let (_, release) = take_and_give(lock, holder, *fence);
             let (acquire, _) = take_and_give(lock, &self.next, fence.next().next());
             assert_eq!(ask(&self.inner, None, release), Ok(Reply::Released));
@@ -307,6 +314,26 @@ async fn a_forced_release_that_comes_too_late_leaves_the_next_holder_alone() {
         let status = locks.inspect("l").await.unwrap();
         assert_eq!(status.owner(), Some((&Owner::Holder(next.clone()), names.len())));
     }
+}
+
+#[tokio::test]
+async fn who_is_denied_waits_only_if_others_could_be_a_quorum() {
+    let nodes = three();
+    let locks = open(&nodes).await;
+    nodes[0].denies.store(true, Ordering::SeqCst);
+    nodes[1].swallows.store(true, Ordering::SeqCst);
+    let second = nodes[1].clone();
+    let request = locks.lock("l").ttl(TTL).wait_forever().on_refusal(move |error| {
+        assert!(!error.is_denied() && error.to_string().contains("not you"), "{error}");
+        second.swallows.store(false, Ordering::SeqCst);
+    });
+    let waited = tokio::time::timeout(TTL, request.acquire()).await.expect("it comes back");
+    assert_eq!(waited.unwrap().release().await, ReleaseOutcome::Released);
+
+    nodes[1].denies.store(true, Ordering::SeqCst);
+    let request = locks.lock("l").ttl(TTL).wait_forever().acquire();
+    let error = tokio::time::timeout(TTL, request).await.expect("at once").unwrap_err();
+    assert!(error.is_denied(), "{error}");
 }
 
 #[tokio::test]

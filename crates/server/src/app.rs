@@ -18,7 +18,7 @@ use crate::events::{Events, More};
 use crate::idempotency::Idempotency;
 use crate::known::{Granted, Known, Owned};
 use crate::metrics::Metrics;
-use crate::settings::Settings;
+use crate::settings::{Limits, Settings};
 use crate::stats::Stats;
 use crate::tokens::Tokens;
 use crate::view;
@@ -27,7 +27,9 @@ use crate::waiting::Waiting;
 /// What all requests share.
 pub(crate) struct App {
     pub(crate) locks: Locks,
-    pub(crate) settings: Settings,
+    /// What the backend is called.
+    pub(crate) backend: String,
+    limits: RwLock<Limits>,
     pub(crate) metrics: Metrics,
     pub(crate) events: Arc<Events>,
     pub(crate) stats: Stats,
@@ -77,16 +79,13 @@ impl App {
         let mut instance = [0; 4];
         // Only to tell instances apart.
         let _ = getrandom::fill(&mut instance);
-        let metrics = Metrics::new(
-            &settings.backend,
-            locks.nodes().len(),
-            locks.quorum(),
-            &settings.metrics_locks,
-        );
+        let metrics = Metrics::new(&settings.backend, locks.nodes().len(), locks.quorum());
+        metrics.list(&settings.metrics_locks);
         let listing = Listing { at: Instant::now(), wall: SystemTime::now(), locks: Vec::new() };
         Self {
             locks,
-            settings,
+            backend: settings.backend,
+            limits: RwLock::new(settings.limits),
             metrics,
             events: Arc::new(Events::new(view::hex(&instance))),
             stats: Stats::new(),
@@ -113,6 +112,18 @@ impl App {
         let access = Arc::new(Access { tokens, replaced: CancellationToken::new() });
         let mut current = self.access.write().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *current, access).replaced.cancel();
+    }
+
+    /// What is refused.
+    pub(crate) fn limits(&self) -> Limits {
+        *self.limits.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Other limits from now on. What was let in under the old ones goes on, except connections that do
+    /// nothing.
+    pub(crate) fn replace_limits(&self, limits: Limits) {
+        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
+        self.connections.shrink(limits.max_connections);
     }
 
     pub(crate) fn listing(&self) -> Arc<Listing> {

@@ -161,7 +161,7 @@ impl UnderWay {
     fn begin(app: &App, name: &Arc<str>) -> Result<Self, Problem> {
         let mut counts = app.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(name.clone()).or_default();
-        if *count >= app.settings.limits.max_requests_per_token {
+        if *count >= app.limits().max_requests_per_token {
             let detail = format!("{count} requests of `{name}` are under way already");
             return Err(Problem::new(Kind::TooManyRequests, detail));
         }

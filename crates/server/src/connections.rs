@@ -42,6 +42,15 @@ impl Connections {
         Some(connection)
     }
 
+    /// Closes those that have been idle for longest, until there are `most` or none is idle.
+    pub(crate) fn shrink(&self, most: usize) {
+        let mut state = self.state();
+        for _ in most..state.open {
+            let Some((_, idle)) = state.idle.pop_first() else { return };
+            idle.cancel();
+        }
+    }
+
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.state().open
@@ -105,5 +114,21 @@ mod tests {
         drop((first, third));
         assert_eq!(all.count(), 0);
         assert!(all.state().idle.is_empty());
+    }
+
+    #[test]
+    fn a_lower_bound_closes_the_longest_idle_and_none_that_is_busy() {
+        let all = Arc::new(Connections::default());
+        let four: [_; 4] = std::array::from_fn(|_| all.enter(4).unwrap());
+        four[0].busy();
+        let closed = || four.each_ref().map(|connection| connection.close.is_cancelled());
+        all.shrink(4);
+        assert_eq!(closed(), [false; 4]);
+        all.shrink(2);
+        assert_eq!(closed(), [false, true, true, false]);
+        all.shrink(0);
+        assert_eq!(closed(), [false, true, true, true]);
+        drop(four);
+        assert_eq!(all.count(), 0);
     }
 }

@@ -70,7 +70,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
             let essence = text.split(';').next().unwrap_or_default().trim();
             essence.eq_ignore_ascii_case("application/json")
         });
-        let read = read(request.into_body(), app.settings.limits.max_body);
+        let read = read(request.into_body(), app.limits().max_body);
         let bytes = tokio::time::timeout(BODY_WITHIN, read)
             .await
             .map_err(|_| Problem::new(Kind::TimedOut, "the body did not come within 10 s"))??;

@@ -72,6 +72,7 @@ pub enum ServerError {
 pub struct Server {
     front: Arc<Front>,
     address: SocketAddr,
+    scheme: &'static str,
 }
 
 impl Server {
@@ -85,12 +86,13 @@ impl Server {
         let address = listener.local_addr()?;
         let listener = TcpListener::from_std(listener)?;
         let (tokens, tls) = read(&settings)?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let app = Arc::new(App::new(locks, settings, tokens));
         let front =
             Arc::new(Front { router: routes::router(app.clone()), tls: RwLock::new(tls), app });
         front.app.tasks.spawn(observer::run(front.app.clone()));
         front.app.tasks.spawn(front.clone().accept(listener));
-        Ok(Self { front, address })
+        Ok(Self { front, address, scheme })
     }
 
     /// Where it listens.
@@ -100,15 +102,19 @@ impl Server {
 
     /// `http` or `https`.
     pub fn scheme(&self) -> &'static str {
-        if self.front.app.settings.tls.is_some() { "https" } else { "http" }
+        self.scheme
     }
 
-    /// Reads tokens and certificates again. If one cannot be used nothing changes.
-    pub fn reload(&self) -> Result<(), ServerError> {
-        let (tokens, tls) = read(&self.front.app.settings)?;
+    /// Takes other settings, and reads tokens and certificates again. If one cannot be used nothing
+    /// changes. Requests under way go on as they were let in; the name of the backend stays.
+    pub fn reload(&self, settings: &Settings) -> Result<(), ServerError> {
+        let (tokens, tls) = read(settings)?;
+        let app = &self.front.app;
         *self.front.tls.write().unwrap_or_else(PoisonError::into_inner) = tls;
-        self.front.app.replace_access(tokens);
-        info!("tokens and certificates were read again");
+        app.replace_access(tokens);
+        app.replace_limits(settings.limits);
+        app.metrics.list(&settings.metrics_locks);
+        info!("settings, tokens and certificates were read again");
         Ok(())
     }
 
@@ -118,7 +124,7 @@ impl Server {
         let front = self.front;
         front.app.draining.cancel();
         front.app.tasks.close();
-        let drain = front.app.settings.limits.drain;
+        let drain = front.app.limits().drain;
         let in_time = tokio::time::timeout(drain, front.app.tasks.wait()).await.is_ok();
         if !in_time {
             warn!(connections = front.app.connections.count(), "not all ended within {drain:?}");

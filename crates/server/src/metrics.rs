@@ -1,7 +1,8 @@
 //! What Prometheus sees. Lock names are labels only if somebody asked for them by name: there may be
 //! millions.
 
-use std::collections::HashMap;
+mod listed;
+
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,6 +14,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
+
+use listed::List;
 
 /// What may be a label, those first that are asked for most. A test holds it against the router.
 pub(crate) const ROUTES: [&str; 17] = [
@@ -64,11 +67,6 @@ struct Reason {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Instance {
     instance: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Lock {
-    lock: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -143,16 +141,8 @@ pub(crate) struct Metrics {
     request_time: Family<Route, Histogram>,
     pub(crate) in_flight: Gauge,
     pub(crate) connections: Gauge,
-    listed: HashMap<String, Listed>,
+    listed: List,
     process: Process,
-}
-
-/// The metrics of one lock on the list.
-struct Listed {
-    held: Gauge,
-    acquired: Counter,
-    contended: Counter,
-    waiters: Gauge,
 }
 
 #[derive(Default)]
@@ -173,7 +163,7 @@ fn long_seconds() -> Histogram {
 }
 
 impl Metrics {
-    pub(crate) fn new(backend: &str, nodes: usize, quorum: usize, listed: &[String]) -> Self {
+    pub(crate) fn new(backend: &str, nodes: usize, quorum: usize) -> Self {
         let mut registry = Registry::default();
         let labels = || Backend { backend: backend.to_owned() };
         let gauge = |registry: &mut Registry, name: &str, help: &str| {
@@ -319,7 +309,7 @@ impl Metrics {
         );
         registry.register("process_open_fds", "Open file descriptors", process.files.clone());
         registry.register("process_cpu_seconds", "Processor time", process.cpu.clone());
-        let listed = Listed::register(&mut registry, listed);
+        let listed = List::register(&mut registry);
         Self {
             registry,
             backend: backend.to_owned(),
@@ -350,6 +340,11 @@ impl Metrics {
         }
     }
 
+    /// From now on the names of these locks are labels.
+    pub(crate) fn list(&self, locks: &[String]) {
+        self.listed.replace(locks);
+    }
+
     /// An attempt to acquire `lock` ended.
     pub(crate) fn attempt(
         &self,
@@ -364,7 +359,7 @@ impl Metrics {
         if is_contended {
             self.wait.observe(took.as_secs_f64());
         }
-        if let Some(listed) = self.listed.get(lock) {
+        if let Some(listed) = self.listed.by_name().get(lock) {
             if outcome == AttemptOutcome::Acquired {
                 listed.acquired.inc();
             }
@@ -437,7 +432,7 @@ impl Metrics {
         }
         self.waiters.get_or_create(&labels).set(waiters as i64);
         self.contention_rate.set(rate);
-        for (name, listed) in &self.listed {
+        for (name, listed) in self.listed.by_name().iter() {
             let (is_held, waiters) = of(name);
             if held.is_some() {
                 listed.held.set(is_held.into());
@@ -453,36 +448,6 @@ impl Metrics {
         // Writing to a text cannot fail.
         let _ = text::encode(&mut text, &self.registry);
         text
-    }
-}
-
-impl Listed {
-    fn register(registry: &mut Registry, names: &[String]) -> HashMap<String, Self> {
-        if names.is_empty() {
-            return HashMap::new();
-        }
-        let (held, waiters) = (Family::<Lock, Gauge>::default(), Family::<Lock, Gauge>::default());
-        let (acquired, contended) =
-            (Family::<Lock, Counter>::default(), Family::<Lock, Counter>::default());
-        registry.register("redlock_lock_held", "Whether this lock is held", held.clone());
-        registry.register("redlock_lock_waiters", "Requests that wait here", waiters.clone());
-        registry.register("redlock_lock_acquired", "Times acquired here", acquired.clone());
-        registry.register(
-            "redlock_lock_contended",
-            "Attempts that met a holder",
-            contended.clone(),
-        );
-        let listed = |name: &String| {
-            let labels = Lock { lock: name.clone() };
-            let listed = Self {
-                held: held.get_or_create_owned(&labels),
-                waiters: waiters.get_or_create_owned(&labels),
-                acquired: acquired.get_or_create_owned(&labels),
-                contended: contended.get_or_create_owned(&labels),
-            };
-            (name.clone(), listed)
-        };
-        names.iter().map(listed).collect()
     }
 }
 

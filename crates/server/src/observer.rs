@@ -179,7 +179,7 @@ pub(crate) fn overview(app: &App) -> Value {
             "uptime_ms": view::millis(app.started.elapsed()),
             "at": view::time(now),
         },
-        "cluster": view::cluster(&app.locks, &app.settings.backend),
+        "cluster": view::cluster(&app.locks, &app.backend),
         "locks": {
             "held": listing.locks.len(),
             "waiters": app.waiting.total(),

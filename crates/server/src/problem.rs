@@ -59,7 +59,7 @@ impl Kind {
             ),
             Self::LeaseLost => (S::GONE, "lease-lost", "The lease is lost"),
             Self::FenceMovedOn => {
-                (S::PRECONDITION_FAILED, "fence-moved-on", "The lock has another fence by now")
+                (S::PRECONDITION_FAILED, "fence-moved-on", "The lock has another fence")
             }
             Self::PayloadTooLarge => {
                 (S::PAYLOAD_TOO_LARGE, "payload-too-large", "The body is too large")

@@ -61,8 +61,8 @@ impl Front {
     }
 
     fn take_in(self: Arc<Self>, mut stream: TcpStream, peer: SocketAddr) {
-        let Some(connection) = self.app.connections.enter(self.app.settings.limits.max_connections)
-        else {
+        let most = self.app.limits().max_connections;
+        let Some(connection) = self.app.connections.enter(most) else {
             info!(%peer, "no room for one more connection");
             self.app.tasks.spawn(async move {
                 let answer = no_room();
@@ -102,7 +102,7 @@ impl Front {
     where
         S: Read + Write + Unpin + Send + 'static,
     {
-        let limits = &self.app.settings.limits;
+        let limits = self.app.limits();
         let (connection, delivery) = (Arc::new(connection), Arc::new(Delivery::default()));
         let from: Arc<str> = peer.ip().to_string().into();
         let service = hyper::service::service_fn({

@@ -32,7 +32,7 @@ impl Default for Settings {
 }
 
 /// Where certificates are.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The server's certificate chain, PEM.
     pub cert: PathBuf,
@@ -43,7 +43,7 @@ pub struct TlsFiles {
 }
 
 /// What is refused, so that nobody can stop the server for everybody else.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Limits {
     /// The longest a request may wait for a lock. Load balancers cut off what takes much longer.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use leasehold::LockName;
 
 use crate::problem::{Kind, Problem};
+use crate::settings::Limits;
 
 /// Everybody who waits for a lock here.
 #[derive(Default)]
@@ -24,6 +25,12 @@ struct State {
 pub(crate) struct WaiterLimits {
     pub(crate) total: usize,
     pub(crate) per_caller: usize,
+}
+
+impl From<Limits> for WaiterLimits {
+    fn from(limits: Limits) -> Self {
+        Self { total: limits.max_waiters, per_caller: limits.max_waiters_per_token }
+    }
 }
 
 impl Waiting {

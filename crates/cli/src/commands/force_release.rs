@@ -20,14 +20,14 @@ use crate::output::say;
                   should have been extended. Only storage that checks the fence keeps it out.\n\n\
                   Example:\n  leasehold status deploy          # shows the fence\n  \
                   leasehold force-release deploy --fence 1763245803123456 --reason 'host db1 is dead' --yes\n\n\
-                  Exit codes: 0 free now, or nobody held it; 77 its fence is another: somebody else \
-                  acquired it since; 69 no quorum or backend; 64 no confirmation."
+                  Exit codes: 0 free now, or nobody held it; 77 its fence is another: it moved \
+                  on since, or never was that; 69 no quorum or backend; 64 no confirmation."
 )]
 pub(crate) struct Args {
     /// The holder's fence, as `status` shows it; refused if another holds the lock since
     #[arg(long, value_name = "N", value_parser = fence)]
     fence: Fence,
-    /// Why, for the record: goes to stderr, to the JSON and to the traces
+    /// Why, for the record: goes to stderr, to the JSON, to the traces and to a lock server's audit
     #[arg(long, value_name = "TEXT")]
     reason: String,
     /// Do not ask for confirmation
@@ -46,7 +46,7 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
         confirm(name, fence)?;
     }
     let locks = context.open().await?;
-    let released = locks.force_release(name, fence).await?;
+    let released = locks.force_release_because(name, fence, &args.reason).await?;
     warn!(lock = %name, %fence, reason = %args.reason, released, "force-released");
     if output.json {
         output.object(&json!({

@@ -2,29 +2,35 @@
 //! signals until it is told to end.
 
 mod notify;
+mod reload;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold_server::{Limits, Server, ServerError, Settings, TlsFiles};
+use leasehold_server::Server;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::{error, info};
+use tracing::info;
 
+use crate::args::Global;
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::logging::LogFormat;
+use crate::settings::{Serve, count};
+use reload::InForce;
 
 /// Serve locks over HTTP, with a dashboard and metrics
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(
     after_help = "Serves the SQLite file unless --backend says otherwise. Stateless: several may serve \
                   the same nodes behind a load balancer.\n\n\
                   Prints one line on standard output when it listens; logs go to standard error. \
-                  SIGTERM and SIGINT end it when all requests are answered; SIGHUP makes it read tokens \
-                  and certificates again.\n\n\
+                  SIGTERM and SIGINT end it when all requests are answered; SIGHUP makes it read the \
+                  settings file, tokens and certificates again.\n\n\
+                  All of it but --trust-new-nodes may also stand below [serve] in the settings file, by the \
+                  name of the flag; a flag goes before it.\n\n\
                   Example:\n  leasehold token new --file tokens.toml --name billing --scope 'lock:billing/*' --scope read\n  \
                   leasehold --backend redis://a,b,c serve --listen 0.0.0.0:7717 --tokens tokens.toml \
                   --tls-cert cert.pem --tls-key key.pem\n\n\
@@ -32,97 +38,56 @@ use crate::logging::LogFormat;
                   configuration; 64 usage."
 )]
 pub(crate) struct Args {
-    /// Where to listen; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7717")]
-    listen: SocketAddr,
+    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:7717]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
     /// The tokens that callers must show; made by `leasehold token new`
     #[arg(long, value_name = "FILE")]
-    tokens: Option<PathBuf>,
+    pub(crate) tokens: Option<PathBuf>,
     /// The certificate chain for HTTPS, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
     /// Its private key, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Callers must show a certificate that one of these signed, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    client_ca: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    pub(crate) client_ca: Option<PathBuf>,
     /// Listen beyond this machine although tokens or TLS are missing
     #[arg(long)]
-    insecure: bool,
-    /// How logs are written
-    #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
-    pub(crate) log_format: LogFormat,
-    /// The longest a request may wait for a lock
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
-    max_wait: Duration,
-    /// Connections at once; beyond it, the one idle for longest is closed
-    #[arg(long, value_name = "N", default_value = "12000", value_parser = count)]
-    max_connections: usize,
-    /// Requests that wait for a lock, at once
-    #[arg(long, value_name = "N", default_value = "10000", value_parser = count)]
-    max_waiters: usize,
-    /// The same for each token
-    #[arg(long, value_name = "N", default_value = "6000", value_parser = count)]
-    max_waiters_per_token: usize,
-    /// Requests of each token under way at once
-    #[arg(long, value_name = "N", default_value = "8000", value_parser = count)]
-    max_requests_per_token: usize,
+    pub(crate) insecure: bool,
+    /// How logs are written [default: text]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
+    /// The longest a request may wait for a lock [default: 60s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) max_wait: Option<Duration>,
+    /// Connections at once; beyond it, the one idle for longest is closed [default: 12000]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) max_connections: Option<usize>,
+    /// Requests that wait for a lock, at once [default: 10000]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) max_waiters: Option<usize>,
+    /// The same for each token [default: 6000]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) max_waiters_per_token: Option<usize>,
+    /// Requests of each token under way at once [default: 8000]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) max_requests_per_token: Option<usize>,
     /// A lock whose name may be a label of metrics; repeat it for more
     #[arg(long, value_name = "NAME")]
-    metrics_lock: Vec<String>,
+    pub(crate) metrics_lock: Vec<String>,
     /// Admit the nodes at once if all of them are there and none knows this cluster
     #[arg(long)]
     trust_new_nodes: bool,
-    /// How long shutting down may take
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
-    drain: Duration,
+    /// How long shutting down may take [default: 10s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) drain: Option<Duration>,
 }
 
-impl Args {
-    fn tls(&self) -> Option<TlsFiles> {
-        let (cert, key) = (self.tls_cert.clone()?, self.tls_key.clone()?);
-        Some(TlsFiles { cert, key, client_ca: self.client_ca.clone() })
-    }
-
-    /// Whoever can reach the port may otherwise take every lock, or read every token.
-    fn check_reach(&self) -> Result<(), Failure> {
-        if self.listen.ip().is_loopback() || self.insecure {
-            return Ok(());
-        }
-        let missing = match (&self.tokens, &self.tls_cert) {
-            (Some(_), Some(_)) => return Ok(()),
-            (None, Some(_)) => "--tokens is",
-            (Some(_), None) => "--tls-cert and --tls-key are",
-            (None, None) => "--tokens, --tls-cert and --tls-key are",
-        };
-        Err(Failure::Usage(format!(
-            "{} can be reached from other machines, and {missing} missing\n\
-             hint: give them, or listen on 127.0.0.1, or say --insecure if something else protects it",
-            self.listen
-        )))
-    }
-
-    fn settings(&self, backend: &str) -> Settings {
-        let mut limits = Limits::default();
-        limits.max_wait = self.max_wait;
-        limits.max_connections = self.max_connections;
-        limits.max_waiters = self.max_waiters;
-        limits.max_waiters_per_token = self.max_waiters_per_token;
-        limits.max_requests_per_token = self.max_requests_per_token;
-        limits.drain = self.drain;
-        let mut settings = Settings::default();
-        settings.backend = backend.to_owned();
-        settings.tokens = self.tokens.clone();
-        settings.tls = self.tls();
-        settings.metrics_locks = self.metrics_lock.clone();
-        settings.limits = limits;
-        settings
-    }
-}
-
-pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure> {
-    args.check_reach()?;
+pub(crate) async fn exec(args: &Args, global: &Global, context: &Context) -> Result<Exit, Failure> {
+    let serve = Serve::resolve(args, &context.settings)?;
+    serve.check()?;
     let kind = kind_of(&context.backend);
     if kind.starts_with("http") {
         let text = "a lock server serves nodes, not another lock server: give it sqlite:PATH or redis://a,b,c";
@@ -136,11 +101,10 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
     }
     let locks = builder.open().await?;
     let nodes = locks.nodes().len();
-    let listener = TcpListener::bind(args.listen).map_err(|error| Failure::System {
-        what: format!("cannot listen at {}", args.listen),
-        error,
-    })?;
-    let server = Server::start(locks, args.settings(kind), listener)?;
+    let listen = serve.listen.value;
+    let listener = TcpListener::bind(listen)
+        .map_err(|error| Failure::System { what: format!("cannot listen at {listen}"), error })?;
+    let server = Server::start(locks, serve.for_server(kind), listener)?;
     let url = format!("{}://{}", server.scheme(), server.address());
     if context.output.json {
         context.output.object(&json!({
@@ -155,9 +119,10 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
     }
     info!(target: "leasehold_server", %url, backend = kind, nodes, "listening");
     notify::tell("READY=1");
+    let mut in_force = InForce { flags: args, global, context, kind, serve };
     while !ends.next_is_end().await {
         notify::tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", notify::monotonic_micros()));
-        reload(&server);
+        in_force.reload(&server);
         notify::tell("READY=1");
     }
     info!(target: "leasehold_server", "shutting down");
@@ -170,26 +135,11 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
     Ok(if in_time { Exit::Success } else { Exit::Unavailable })
 }
 
-/// What was good goes on if what is new is not.
-fn reload(server: &Server) {
-    if let Err(problem) = server.reload() {
-        let problem: ServerError = problem;
-        error!(target: "leasehold_server", "not read again, the old ones stand: {problem}");
-    }
-}
-
 /// The word before the colon.
 fn kind_of(backend: &str) -> &str {
     match backend.split_once(':').map_or(backend, |(kind, _)| kind) {
         "rediss" | "unix" => "redis",
         kind => kind,
-    }
-}
-
-fn count(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) | Err(_) => Err(format!("`{text}` is not a number above zero")),
-        Ok(number) => Ok(number),
     }
 }
 

@@ -9,14 +9,38 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{KEYS, Lookup};
+use super::{KEYS, Lookup, Source, serve};
 use crate::exit::Failure;
 
-/// What a file says: texts, and the lines they stand in.
+/// The one table.
+const TABLE: &str = "serve";
+
+/// What a file says, by key; those of the table `[serve]` are called `serve.KEY`.
 #[derive(Debug, Default)]
-pub(super) struct File {
-    pub(super) path: Option<PathBuf>,
-    pub(super) values: BTreeMap<String, (String, usize)>,
+pub(crate) struct File {
+    pub(crate) path: Option<PathBuf>,
+    values: BTreeMap<String, Given>,
+}
+
+/// A value: its text, or the texts of its list, and the line it stands in.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) texts: Vec<String>,
+    line: usize,
+}
+
+impl Given {
+    pub(super) fn text(&self) -> &str {
+        self.texts.first().map_or("", String::as_str)
+    }
+}
+
+/// What a key may have as its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    Switch,
+    List,
 }
 
 impl File {
@@ -54,24 +78,58 @@ impl File {
         let table = DeTable::parse(text)
             .map_err(|error| wrong(error.span().unwrap_or_default(), error.message().to_owned()))?;
         let mut values = BTreeMap::new();
+        let mut take = |name: String, kind, key: Range<usize>, value: &Spanned<DeValue<'_>>| {
+            let texts =
+                texts_of(kind, value).ok_or_else(|| wrong(value.span(), wanted(&name, kind)))?;
+            values.insert(name, Given { texts, line: line_of(text, key.start) });
+            Ok::<_, Failure>(())
+        };
         for (key, value) in table.get_ref() {
             let name = key.get_ref().as_ref();
-            if !KEYS.iter().any(|(known, _)| *known == name) {
-                return Err(wrong(key.span(), unknown(name)));
+            match (name, value.get_ref()) {
+                (TABLE, DeValue::Table(table)) => {
+                    for (key, value) in table {
+                        let name = key.get_ref().as_ref();
+                        let known = serve::KEYS.iter().find(|(known, _)| *known == name);
+                        let (_, kind) =
+                            known.ok_or_else(|| wrong(key.span(), unknown(name, Some(TABLE))))?;
+                        take(format!("{TABLE}.{name}"), *kind, key.span(), value)?;
+                    }
+                }
+                (TABLE, _) => {
+                    let reason = "`serve` must be a table: [serve], and its keys below it";
+                    return Err(wrong(value.span(), reason.into()));
+                }
+                _ if KEYS.iter().any(|(known, _)| *known == name) => {
+                    take(name.to_owned(), Kind::Text, key.span(), value)?;
+                }
+                _ => return Err(wrong(key.span(), unknown(name, None))),
             }
-            let text_of = text_of(value).ok_or_else(|| {
-                let reason = format!("`{name}` must be a text in quotes, like {name} = \"…\"");
-                wrong(value.span(), reason)
-            })?;
-            values.insert(name.to_owned(), (text_of, line_of(text, key.span().start)));
         }
         Ok(Self { path: Some(path), values })
+    }
+
+    /// A value, and where it stands.
+    pub(super) fn get(&self, name: &str) -> Option<(&Given, Source)> {
+        let given = self.values.get(name)?;
+        let path = self.path.clone().unwrap_or_default();
+        Some((given, Source::File { path, line: given.line }))
     }
 }
 
 /// A folder that is a file, or has none, holds no settings either.
 fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
+}
+
+/// What a value says, if it is what its key may have.
+fn texts_of(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<Vec<String>> {
+    match (kind, value.get_ref()) {
+        (Kind::List, DeValue::Array(values)) => values.iter().map(text_of).collect(),
+        (Kind::Switch, DeValue::Boolean(value)) => Some(vec![value.to_string()]),
+        (Kind::Switch, _) => None,
+        _ => Some(vec![text_of(value)?]),
+    }
 }
 
 /// Texts, and numbers for whoever writes `ttl = 30`.
@@ -84,16 +142,37 @@ fn text_of(value: &Spanned<DeValue<'_>>) -> Option<String> {
     }
 }
 
-fn unknown(name: &str) -> String {
-    let known = KEYS.map(|(known, _)| known);
+fn wanted(name: &str, kind: Kind) -> String {
+    let key = name.rsplit('.').next().unwrap_or(name);
+    match kind {
+        Kind::Text => format!("`{name}` must be a text in quotes, like {key} = \"…\""),
+        Kind::Switch => format!("`{name}` must be true or false, without quotes"),
+        Kind::List => format!("`{name}` must be a list of texts, like {key} = [\"…\", \"…\"]"),
+    }
+}
+
+/// A key that is not known at the top of the file, or in a table.
+fn unknown(name: &str, table: Option<&str>) -> String {
+    let in_table = serve::KEYS.map(|(known, _)| known);
+    let at_top = KEYS.map(|(known, _)| known).into_iter().chain([TABLE]);
+    let known: Vec<&str> = match table {
+        Some(_) => in_table.to_vec(),
+        None => at_top.collect(),
+    };
+    let prefix = table.map_or(String::new(), |table| format!("{table}."));
+    if table.is_none() && in_table.contains(&name) {
+        return format!("unknown setting `{name}`; it belongs below [{TABLE}]");
+    }
     let near = known
         .iter()
         .map(|known| (strsim::damerau_levenshtein(&name.to_lowercase(), known), known))
         .min()
         .filter(|(distance, known)| *distance <= known.len().div_ceil(2));
     match near {
-        Some((_, near)) => format!("unknown setting `{name}`; did you mean `{near}`?"),
-        None => format!("unknown setting `{name}`; known are {}", known.join(", ")),
+        Some((_, near)) => {
+            format!("unknown setting `{prefix}{name}`; did you mean `{prefix}{near}`?")
+        }
+        None => format!("unknown setting `{prefix}{name}`; known are {}", known.join(", ")),
     }
 }
 

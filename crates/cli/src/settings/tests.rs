@@ -90,7 +90,10 @@ fn any_file_and_any_variables_are_settings_or_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("leasehold.toml");
     let global = Global { config: Some(path.clone()), ..Global::default() };
-    fuzz(2000, &[good, b"[backend]\nx = 1", b"ttl = 1e400\nttl = 2", b"log = 'a"], |input| {
+    let serve = b"[serve]\nlisten = \"a\"\ninsecure = true\nmetrics-lock = [\"a\"]\nmax-wait = 5\n";
+    let seeds: [&[u8]; 5] =
+        [good, serve, b"[backend]\nx = 1", b"ttl = 1e400\nttl = 2", b"log = 'a"];
+    fuzz(2000, &seeds, |input| {
         let is_set = |input: &mut leasehold_testkit::Input<'_>| input.below(6) == 5;
         let variables = KEYS.map(|(_, name)| (name, is_set(input).then(|| input.bytes().to_vec())));
         std::fs::write(&path, input.rest()).unwrap();
@@ -102,6 +105,8 @@ fn any_file_and_any_variables_are_settings_or_are_refused() {
             Ok(settings) => {
                 let backend = leasehold::without_password(&settings.backend.value);
                 assert_eq!(settings.shown()[0].1, backend);
+                let serve = Serve::resolve(&crate::commands::serve::Args::default(), &settings);
+                assert!(!matches!(serve, Err(error) if !matches!(error, Failure::Config(_))));
             }
             Err(error) => assert!(matches!(error, Failure::Config(_)), "{error}"),
         }

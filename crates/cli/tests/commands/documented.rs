@@ -70,7 +70,11 @@ fn every_object_has_exactly_the_documented_fields() {
 fn every_setting_and_every_command_is_documented() {
     let desk = Desk::sqlite();
     for object in desk.run(&["config", "--json"]).expect(0).objects() {
-        let row = format!("| `{}` | `LEASEHOLD_", object["name"].as_str().unwrap());
+        let name = object["name"].as_str().unwrap();
+        let row = match name.strip_prefix("serve.") {
+            Some(key) => format!("| `{key}` | `--{key}"),
+            None => format!("| `{name}` | `LEASEHOLD_"),
+        };
         assert!(TEXT.contains(&row), "{row}");
     }
     let help = desk.run(&["--help"]).expect(0).out;

@@ -146,7 +146,7 @@ fn force_release_wants_the_fence_a_reason_and_a_yes() {
             let words = ["force-release", "job", "--fence", fence, "--reason", "db1 is dead"];
             desk.run(&[&words[..], more].concat())
         };
-        force(&seen, &["--yes"]).fails(77, &["somebody else acquired it since"]);
+        force(&seen, &["--yes"]).fails(77, &["it moved on since, or never was that"]);
         desk.run(&["extend", &token]).expect(0);
 
         let fence = desk.fence("job").to_string();
@@ -213,7 +213,7 @@ fn force_release_goes_by_the_holders_fence_not_by_what_a_failed_attempt_left() {
     );
     assert_eq!(after[..2], before[..2], "what the attempt left stays");
     let next = desk.acquire("job");
-    force(&fence).fails(77, &["somebody else acquired it since"]);
+    force(&fence).fails(77, &["it moved on since, or never was that"]);
     desk.run(&["extend", &next]).expect(0);
     assert!(fences(&desk, "job").iter().all(|fence| fence > after.iter().max().unwrap()));
 }

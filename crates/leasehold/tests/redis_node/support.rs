@@ -148,7 +148,12 @@ pub(crate) fn release(name: &str, who: u128) -> Request {
 }
 
 pub(crate) fn force_release(name: &str, who: u128, seen: u64) -> Request {
-    Request::ForceRelease { lock: lock(name), holder: holder(who), fence: fence(seen) }
+    Request::ForceRelease {
+        lock: lock(name),
+        holder: holder(who),
+        fence: fence(seen),
+        reason: None,
+    }
 }
 
 pub(crate) fn key(name: &str) -> String {

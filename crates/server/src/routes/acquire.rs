@@ -24,7 +24,7 @@ use crate::metrics::AttemptOutcome;
 use crate::problem::{Kind, Problem};
 use crate::stats::Ended;
 use crate::view;
-use crate::waiting::{InLine, WaiterLimits};
+use crate::waiting::InLine;
 
 /// What may be said about a lock that is asked for.
 #[derive(Debug, Deserialize)]
@@ -90,10 +90,7 @@ pub(crate) async fn acquire(
             Err(error) => return Err(attempt.refused(error, None).await),
         }
     } else {
-        let limits = &app.settings.limits;
-        let limits =
-            WaiterLimits { total: limits.max_waiters, per_caller: limits.max_waiters_per_token };
-        let place = app.waiting.join(&lock, &caller.name, limits)?;
+        let place = app.waiting.join(&lock, &caller.name, app.limits().into())?;
         match attempt.wait(request, wait).await? {
             Ok(guard) => guard,
             Err(error) => return Err(attempt.refused(error, Some(place)).await),
@@ -160,7 +157,7 @@ fn created(id: &str, body: Body) -> Response {
 
 /// What can be told to be wrong before anybody is asked. Says the nonce, if there is one.
 fn check(app: &App, wish: &Wish) -> Result<Option<u128>, Problem> {
-    let longest = view::millis(app.settings.limits.max_wait);
+    let longest = view::millis(app.limits().max_wait);
     if wish.wait_ms > longest {
         let detail = format!("wait_ms may be at most {longest}; ask again when it is over");
         return Err(Problem::field("wait_ms", detail).with("at_most", json!(longest)));

@@ -154,7 +154,7 @@ pub(crate) async fn cluster(
 ) -> Result<Response, Problem> {
     // Whoever may lock needs to know how long a lease may be.
     let _ = caller;
-    Ok(ok(&view::cluster(&app.locks, &app.settings.backend)))
+    Ok(ok(&view::cluster(&app.locks, &app.backend)))
 }
 
 pub(crate) async fn overview(

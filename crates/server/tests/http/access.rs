@@ -116,12 +116,12 @@ async fn a_revoked_token_ends_with_the_next_reload_and_so_do_its_streams() {
     guarded.tokens.revoke("reader");
     std::fs::write(guarded.file.path(), guarded.tokens.to_text()).unwrap();
     assert_eq!(guarded.ask(0, "GET", "/v1/locks", "").await.status, 200, "not read yet");
-    guarded.running.server.reload().unwrap();
+    guarded.running.reload().unwrap();
     assert_eq!(guarded.ask(0, "GET", "/v1/locks", "").await.status, 401);
     assert!(stream.until(b"\r\n0\r\n\r\n").await.is_some(), "the stream ended");
     // A file that cannot be read changes nothing.
     std::fs::write(guarded.file.path(), "nonsense").unwrap();
-    let error = guarded.running.server.reload().unwrap_err().to_string();
+    let error = guarded.running.reload().unwrap_err().to_string();
     assert!(error.contains("tokens"), "{error}");
     assert_eq!(guarded.ask(2, "GET", "/v1/locks", "").await.status, 200);
 }

@@ -43,10 +43,7 @@ async fn any_instance_renews_and_releases_what_another_granted() {
     let one = Running::new().await;
     let (id, fence) = one.acquire("l", r#"{"ttl_ms": 20000}"#).await;
     // The same locks, another server that knows nothing of the first.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let server =
-        leasehold_server::Server::start(one.locks.clone(), Default::default(), listener).unwrap();
-    let other = Running { server, locks: one.locks.clone() };
+    let other = Running::on(one.locks.clone(), Default::default());
     assert!(one.server.stop().await);
     let renewed = other.ask("POST", &format!("/v1/leases/{id}/renew"), "").await;
     assert_eq!((renewed.status, renewed.json["fence"].as_u64()), (200, Some(fence)));

@@ -51,7 +51,7 @@ async fn who_asks_while_it_shuts_down_is_told_so() {
     acquire.stream.write_all(head.as_bytes()).await.unwrap();
     ready.stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\n").await.unwrap();
     eventually("it reads", async || running.metric("http_requests_in_flight").await == 2.0).await;
-    let Running { server, locks } = running;
+    let Running { server, locks, .. } = running;
     let address = server.address();
     let stopping = tokio::spawn(server.stop());
     let is_refused = async || tokio::net::TcpStream::connect(address).await.is_err();
@@ -90,10 +90,7 @@ async fn readiness_is_a_quorum_and_health_is_a_process() {
     // No node answers at this address.
     let url = "redis://127.0.0.1:1";
     let locks = leasehold::Locks::open(url).await.unwrap();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let server =
-        leasehold_server::Server::start(locks.clone(), Default::default(), listener).unwrap();
-    let without = Running { server, locks };
+    let without = Running::on(locks, Default::default());
     let ready = without.ask("GET", "/readyz", "").await;
     assert_eq!((ready.status, &ready.json["status"]), (503, &"no-quorum".into()));
     assert_eq!(without.ask("GET", "/healthz", "").await.status, 200);

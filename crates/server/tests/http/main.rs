@@ -6,6 +6,7 @@ mod leases;
 mod life;
 mod limits;
 mod metrics;
+mod reload;
 mod streams;
 mod support;
 mod waiting;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use leasehold::{Fence, Locks};
-use leasehold_server::{Server, Settings};
+use leasehold_server::Settings;
 use leasehold_testkit::{Need, RedisServer, skip};
 use serde_json::json;
 
@@ -15,8 +15,7 @@ async fn serving(url: &str) -> Running {
     let locks = Locks::open(url).await.unwrap();
     let mut settings = Settings::default();
     settings.backend = url.split(':').next().unwrap().to_owned();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    Running { server: Server::start(locks.clone(), settings, listener).unwrap(), locks }
+    Running::on(locks, settings)
 }
 
 /// Waits until the nodes have series, which begin with the first look at them.

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use leasehold::Locks;
-use leasehold_server::{Limits, Server, Settings};
+use leasehold_server::{Limits, Server, ServerError, Settings};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 pub(crate) struct Running {
     pub(crate) server: Server,
     pub(crate) locks: Locks,
+    pub(crate) settings: Settings,
 }
 
 impl Running {
@@ -27,9 +28,19 @@ impl Running {
         settings.backend = "memory".into();
         settings.limits = Limits::default();
         change(&mut settings);
+        Self::on(locks, settings)
+    }
+
+    /// Over these locks.
+    pub(crate) fn on(locks: Locks, settings: Settings) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = Server::start(locks.clone(), settings, listener).unwrap();
-        Self { server, locks }
+        let server = Server::start(locks.clone(), settings.clone(), listener).unwrap();
+        Self { server, locks, settings }
+    }
+
+    /// Takes the settings as they are now, and reads their files.
+    pub(crate) fn reload(&self) -> Result<(), ServerError> {
+        self.server.reload(&self.settings)
     }
 
     pub(crate) async fn connect(&self) -> Connection {

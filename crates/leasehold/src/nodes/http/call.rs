@@ -11,6 +11,8 @@ use crate::LeaseToken;
 
 /// So many locks on a page: the most that the server gives.
 const PAGE: usize = 1000;
+/// The longest reason that a server takes, in characters.
+const REASON_MOST: usize = 500;
 
 /// A lease id tells name, holder, number and Ttl. A release goes by name and holder alone, so it
 /// says the least.
@@ -55,8 +57,23 @@ impl Call {
         Self { method: Method::DELETE, path: format!("/v1/leases/{id}"), body: None }
     }
 
-    pub(super) fn force_release(lock: &LockName, fence: Fence, label: &str) -> Self {
-        let reason = format!("through the leasehold library by {label}");
+    /// `label` says who asks: the server knows only the token.
+    pub(super) fn force_release(
+        lock: &LockName,
+        fence: Fence,
+        label: &str,
+        reason: Option<&str>,
+    ) -> Self {
+        let by = format!("by {label}");
+        let reason = match reason {
+            // What is too long for the record is cut off, not refused.
+            Some(reason) => {
+                let room = REASON_MOST - by.len() - " ()".len();
+                let reason: String = reason.chars().take(room).collect();
+                format!("{reason} ({by})")
+            }
+            None => format!("through the leasehold library {by}"),
+        };
         let body = json!({ "expected_fence": fence.get(), "reason": reason });
         Self::post(format!("{}/force-release", lock_path(lock)), &body)
     }
@@ -126,13 +143,17 @@ mod tests {
         let expected =
             json!({"holder": "billing@host1", "nonce": nonce, "ttl_ms": 10_000, "wait_ms": 0});
         assert_eq!(body, expected);
-        let call = Call::force_release(&lock, Fence::new(7).unwrap(), "ana");
-        assert_eq!(call.path, "/v1/locks/invoice%2F42/force-release");
-        let body: serde_json::Value = serde_json::from_str(&call.body.unwrap()).unwrap();
-        assert_eq!(
-            body,
-            json!({"expected_fence": 7, "reason": "through the leasehold library by ana"})
-        );
+        for (reason, expected) in [
+            (None, "through the leasehold library by ana".to_owned()),
+            (Some("db1 is dead".to_owned()), "db1 is dead (by ana)".to_owned()),
+            (Some("é".repeat(501)), format!("{} (by ana)", "é".repeat(491))),
+        ] {
+            let fence = Fence::new(7).unwrap();
+            let call = Call::force_release(&lock, fence, "ana", reason.as_deref());
+            assert_eq!(call.path, "/v1/locks/invoice%2F42/force-release");
+            let body: serde_json::Value = serde_json::from_str(&call.body.unwrap()).unwrap();
+            assert_eq!(body, json!({"expected_fence": 7, "reason": expected}));
+        }
         assert_eq!(
             Call::list("a b/", Some("x=&")).path,
             "/v1/locks?limit=1000&prefix=a%20b%2F&cursor=x%3D%26"

@@ -224,8 +224,9 @@ impl Desk {
             Request::Release { lock, holder } => {
                 answer::released(&call(Call::release(lock, holder)).await?)
             }
-            Request::ForceRelease { lock, fence, .. } => {
-                answer::force_released(&call(Call::force_release(lock, *fence, &self.label)).await?)
+            Request::ForceRelease { lock, fence, reason, .. } => {
+                let asked = Call::force_release(lock, *fence, &self.label, reason.as_deref());
+                answer::force_released(&call(asked).await?)
             }
             Request::Inspect { lock } => answer::seen(lock, &call(Call::inspect(lock)).await?),
             Request::List { prefix } => self.list(prefix, patience).await,

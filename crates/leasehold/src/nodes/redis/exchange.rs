@@ -231,7 +231,7 @@ impl Exchange {
                 all.extend(page.keys.iter().map(Vec::as_slice));
                 writer.script(&script::FORGET, &all, &[&bound]);
             }
-            (_, Request::ForceRelease { lock, holder, fence }) => {
+            (_, Request::ForceRelease { lock, holder, fence, .. }) => {
                 let (seen, next) = (fence.to_string(), fence.next().to_string());
                 let args = [holder.as_str(), &seen, &next, &floor.to_string()];
                 writer.script(&script::FORCE_RELEASE, &[&key(lock), fences], &args);

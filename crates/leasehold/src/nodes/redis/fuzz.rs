@@ -182,7 +182,7 @@ fn requests() -> Vec<Request> {
         Request::Acquire { lock: lock.clone(), holder: holder.clone(), proposal: low, ttl },
         Request::Extend { lock: lock.clone(), holder: holder.clone(), token: low, next: high, ttl },
         Request::Release { lock: lock.clone(), holder: holder.clone() },
-        Request::ForceRelease { lock: lock.clone(), holder, fence: low },
+        Request::ForceRelease { lock: lock.clone(), holder, fence: low, reason: None },
         Request::Inspect { lock },
         Request::List { prefix: String::new() },
         Request::Probe,

@@ -1,102 +1,17 @@
-//! `leasehold serve` as a process: signals, systemd, certificates, logs, and what it refuses.
+//! Signals, systemd, certificates, tokens, logs, and what it refuses.
 
-mod support;
-
-use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::fs;
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use leasehold_testkit::{TlsFiles, bound_command, http_get, http_send, spawn};
-use rustix::process::{Pid, Signal, kill_process};
-use support::Place;
-use tempfile::TempDir;
+use leasehold_testkit::{TlsFiles, bound_command, http_get, http_send};
+use rustix::process::Signal;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_leasehold");
-
-struct Server {
-    child: Child,
-    url: String,
-    dir: TempDir,
-}
-
-impl Server {
-    fn start(options: &[&str], prepare: impl FnOnce(&mut Command, &Path)) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let mut command = bound_command(PROGRAM);
-        command
-            .args(["--backend", "memory:", "--json", "serve", "--listen", "127.0.0.1:0"])
-            .args(options)
-            .env("XDG_CONFIG_HOME", dir.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(File::create(dir.path().join("log")).unwrap());
-        prepare(&mut command, dir.path());
-        let mut child = spawn(command).unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let mut server = Self { child, url: String::new(), dir };
-        let told: serde_json::Value =
-            serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}{}", server.log()));
-        assert_eq!(told["schema"], "leasehold/serve/v1");
-        server.url = told["url"].as_str().unwrap().to_owned();
-        server
-    }
-
-    fn addr(&self) -> &str {
-        self.url.split_once("://").unwrap().1
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.dir.path().join("log")).unwrap()
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    /// Its exit code, once it has ended.
-    fn end(&mut self) -> Option<i32> {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code();
-            }
-            assert!(start.elapsed() < Duration::from_secs(20), "it goes on\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let start = Instant::now();
-        while !is_so(self) {
-            assert!(start.elapsed() < Duration::from_secs(20), "not so: {what}\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn leasehold(args: &[&str]) -> Output {
-    let place = Place::new();
-    let mut command = bound_command(PROGRAM);
-    command.args(args).env("XDG_CONFIG_HOME", place.path()).env("XDG_DATA_HOME", place.path());
-    command.stdin(Stdio::null()).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
+use crate::process::{PROGRAM, Server, leasehold, text};
 
 #[test]
 fn a_signal_ends_it_when_everybody_is_answered() {
@@ -161,13 +76,17 @@ fn systemd_is_told_how_it_is() {
         command.env("NOTIFY_SOCKET", &path);
     });
     assert_eq!(next(), "READY=1");
-    let before = monotonic_micros();
-    server.signal(Signal::HUP);
-    let reloading = next();
-    let since = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect(&reloading);
-    let since: u64 = since.parse().expect("microseconds");
-    assert!((before..=monotonic_micros()).contains(&since), "{since}, not before {before}");
-    assert_eq!(next(), "READY=1");
+    // It is ready again also if what it read cannot be used.
+    for text in ["", "nonsense"] {
+        fs::write(Server::file(server.dir.path()), text).unwrap();
+        let before = monotonic_micros();
+        server.signal(Signal::HUP);
+        let reloading = next();
+        let since = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect(&reloading);
+        let since: u64 = since.parse().expect("microseconds");
+        assert!((before..=monotonic_micros()).contains(&since), "{since}, not before {before}");
+        assert_eq!(next(), "READY=1");
+    }
     server.signal(Signal::TERM);
     assert_eq!(next(), "STOPPING=1");
     assert_eq!(server.end(), Some(0));
