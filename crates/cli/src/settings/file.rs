@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
 
 use super::{KEYS, Lookup, Source, serve};
 use crate::exit::Failure;
@@ -71,41 +71,25 @@ impl File {
     }
 
     fn read(path: PathBuf, text: &str) -> Result<Self, Failure> {
-        let wrong = |at: Range<usize>, reason: String| {
-            let line = line_of(text, at.start);
-            Failure::Config(format!("{}, line {line}: {reason}", path.display()))
-        };
-        let table = DeTable::parse(text)
-            .map_err(|error| wrong(error.span().unwrap_or_default(), error.message().to_owned()))?;
-        let mut values = BTreeMap::new();
-        let mut take = |name: String, kind, key: Range<usize>, value: &Spanned<DeValue<'_>>| {
-            let texts =
-                texts_of(kind, value).ok_or_else(|| wrong(value.span(), wanted(&name, kind)))?;
-            values.insert(name, Given { texts, line: line_of(text, key.start) });
-            Ok::<_, Failure>(())
-        };
+        let mut reading = Reading { path: &path, text, values: BTreeMap::new() };
+        let table = DeTable::parse(text).map_err(|error| {
+            reading.wrong(error.span().unwrap_or_default(), error.message().to_owned())
+        })?;
         for (key, value) in table.get_ref() {
-            let name = key.get_ref().as_ref();
-            match (name, value.get_ref()) {
+            match (key.get_ref().as_ref(), value.get_ref()) {
                 (TABLE, DeValue::Table(table)) => {
                     for (key, value) in table {
-                        let name = key.get_ref().as_ref();
-                        let known = serve::KEYS.iter().find(|(known, _)| *known == name);
-                        let (_, kind) =
-                            known.ok_or_else(|| wrong(key.span(), unknown(name, Some(TABLE))))?;
-                        take(format!("{TABLE}.{name}"), *kind, key.span(), value)?;
+                        reading.take(Some(TABLE), key, value)?;
                     }
                 }
                 (TABLE, _) => {
                     let reason = "`serve` must be a table: [serve], and its keys below it";
-                    return Err(wrong(value.span(), reason.into()));
+                    return Err(reading.wrong(value.span(), reason.into()));
                 }
-                _ if KEYS.iter().any(|(known, _)| *known == name) => {
-                    take(name.to_owned(), Kind::Text, key.span(), value)?;
-                }
-                _ => return Err(wrong(key.span(), unknown(name, None))),
+                _ => reading.take(None, key, value)?,
             }
         }
+        let values = reading.values;
         Ok(Self { path: Some(path), values })
     }
 
@@ -114,6 +98,50 @@ impl File {
         let given = self.values.get(name)?;
         let path = self.path.clone().unwrap_or_default();
         Some((given, Source::File { path, line: given.line }))
+    }
+}
+
+/// A file that is being read.
+struct Reading<'a> {
+    path: &'a Path,
+    text: &'a str,
+    values: BTreeMap<String, Given>,
+}
+
+impl Reading<'_> {
+    fn wrong(&self, at: Range<usize>, reason: String) -> Failure {
+        let line = self.line_of(at);
+        Failure::Config(format!("{}, line {line}: {reason}", self.path.display()))
+    }
+
+    fn line_of(&self, at: Range<usize>) -> usize {
+        self.text.bytes().take(at.start).filter(|byte| *byte == b'\n').count() + 1
+    }
+
+    /// Notes a value, of a key at the top or in the table.
+    fn take(
+        &mut self,
+        table: Option<&str>,
+        key: &Spanned<DeString<'_>>,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<(), Failure> {
+        let name = key.get_ref().as_ref();
+        let kind =
+            kind_of(table, name).ok_or_else(|| self.wrong(key.span(), unknown(name, table)))?;
+        let name = table.map_or_else(|| name.to_owned(), |table| format!("{table}.{name}"));
+        let texts =
+            texts_of(kind, value).ok_or_else(|| self.wrong(value.span(), wanted(&name, kind)))?;
+        let line = self.line_of(key.span());
+        self.values.insert(name, Given { texts, line });
+        Ok(())
+    }
+}
+
+/// What a key may have, if it is known.
+fn kind_of(table: Option<&str>, name: &str) -> Option<Kind> {
+    match table {
+        Some(_) => serve::KEYS.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind),
+        None => KEYS.iter().any(|(known, _)| *known == name).then_some(Kind::Text),
     }
 }
 
@@ -174,8 +202,4 @@ fn unknown(name: &str, table: Option<&str>) -> String {
         }
         None => format!("unknown setting `{prefix}{name}`; known are {}", known.join(", ")),
     }
-}
-
-fn line_of(text: &str, at: usize) -> usize {
-    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }

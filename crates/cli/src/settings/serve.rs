@@ -137,6 +137,11 @@ impl Serve {
             note("log-format", &self.log_format.source);
             self.log_format = running.log_format.clone();
         }
+        // A file that went away must not let everybody in.
+        if self.tokens.value.is_none() && running.tokens.value.is_some() {
+            note("tokens", &self.tokens.source);
+            self.tokens = running.tokens.clone();
+        }
         // Other certificates can be read, but callers know whether they speak HTTPS.
         if self.tls_cert.value.is_some() != running.tls_cert.value.is_some() {
             note("tls-cert", &self.tls_cert.source);

@@ -136,11 +136,12 @@ fn what_a_running_server_cannot_change_stays_and_is_named() {
     assert_eq!((other.listen.value, &other.tls_cert.value), (running.listen.value, &None));
     other.check().unwrap();
     assert_eq!(other.max_wait.value, Duration::from_secs(1));
-    let running = of_file("[serve]\ntls-cert = \"c\"\ntls-key = \"k\"\n");
-    let mut renewed = of_file("[serve]\ntls-cert = \"c2\"\ntls-key = \"k2\"\n");
+    let running = of_file("[serve]\ntls-cert = \"c\"\ntls-key = \"k\"\ntokens = \"t\"\n");
+    let mut renewed = of_file("[serve]\ntls-cert = \"c2\"\ntls-key = \"k2\"\ntokens = \"t2\"\n");
     assert!(renewed.keep_what_cannot_change(&running).is_empty(), "other certificates can be read");
     assert_eq!(renewed.tls().unwrap().cert, PathBuf::from("c2"));
     let mut without = of_file("");
-    assert_eq!(without.keep_what_cannot_change(&running), ["`serve.tls-cert` (default)"]);
-    assert_eq!(without.tls(), running.tls());
+    let differs = without.keep_what_cannot_change(&running);
+    assert_eq!(differs, ["`serve.tokens` (default)", "`serve.tls-cert` (default)"]);
+    assert_eq!((without.tls(), without.tokens.value), (running.tls(), running.tokens.value));
 }
