@@ -46,6 +46,7 @@ _WAKE_EARLY = 0.01
 _IDLE_MAX = 20.0
 _IDLE_CONNECTIONS = 8
 _ANSWER_BYTES_MAX = 64 * 1024 * 1024
+_LOCKS_PER_PAGE = 500
 
 _UNANSWERED = "no renewal was answered before its deadline"
 
@@ -492,7 +493,7 @@ class Client:
         """The locks whose names begin with `prefix`, sorted, fetched page by page."""
         cursor: Optional[str] = None
         while True:
-            query = {"prefix": prefix, "limit": "500", **({} if cursor is None else {"cursor": cursor})}
+            query = {"prefix": prefix, "limit": _LOCKS_PER_PAGE, **({} if cursor is None else {"cursor": cursor})}
             page = self._call("GET", f"/v1/locks?{urlencode(query)}")
             yield from page["locks"]
             cursor = page["next_cursor"]

@@ -21,6 +21,7 @@ import time
 import unittest
 import uuid
 from typing import Any, Callable, Generator, Iterator, List, Mapping, Optional, Tuple
+from unittest import mock
 from urllib.parse import urlsplit
 
 import leasehold
@@ -249,6 +250,7 @@ class WithServer(unittest.TestCase):
             self.assertFalse(lease.lost.wait(9))
             self.assertGreater(lease.remaining(), 0.0)
             lease.ensure_valid()
+            self.assertTrue(lease.holder.endswith(f":{os.getpid()}"), lease.holder)
             with self.assertRaises(leasehold.LockHeld):
                 self.client.acquire(name, wait=0)
             self.assertEqual(self.client.inspect(name)["holder"], lease.holder)
@@ -440,16 +442,33 @@ class WithServer(unittest.TestCase):
             acquired = until(events, "acquired", name)
             self.assertEqual(acquired.data["fence"], lease.fence)
 
+    def test_a_lease_whose_renewals_are_not_answered_is_given_back_when_it_is_lost(self) -> None:
+        name = fresh()
+        cutter = Cutter(self.server.url)
+        client = Client(cutter.url)
+        try:
+            lease = client.acquire(name, ttl=3)
+            cutter.drop_answers = 1_000_000
+            self.assertTrue(lease.lost.wait(SOON))
+            eventually("nobody has it", lambda: self.client.inspect(name)["state"] == "free")
+            self.assertEqual(self.client.inspect(name)["history"][0]["type"], "released")
+        finally:
+            client.close()
+            cutter.close()
+
     def test_odd_names_stay_what_they_are(self) -> None:
+        self.assertEqual(leasehold._segment(".."), "%2E%2E")
         for odd in (".", "..", "a/b", "a b+c", "100%", "%2F", "☂?x=1#y", "x" * 512):
             with self.client.lock(odd) as lease:
                 self.assertEqual(lease.name, odd)
                 info = self.client.inspect(odd)
                 self.assertEqual((info["name"], info["fence"]), (odd, lease.fence))
 
-    def test_locks_are_listed_by_prefix(self) -> None:
+    def test_locks_are_listed_by_prefix_and_page_by_page(self) -> None:
         prefix = fresh("list") + "/"
         with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.object(leasehold, "_LOCKS_PER_PAGE", 2))
+            stack.enter_context(self.client.lock(fresh("another")))
             for number in range(3):
                 stack.enter_context(self.client.lock(f"{prefix}{number}"))
             listed = list(self.client.list(prefix))
@@ -576,6 +595,8 @@ class WithoutServer(unittest.TestCase):
             port = taken.getsockname()[1]
         with self.assertRaisesRegex(leasehold.Unreachable, "refused"):
             self.client(f"http://127.0.0.1:{port}", timeout=0.5).acquire("x", wait=0)
+        with self.assertRaisesRegex(leasehold.Unreachable, "refused"):
+            next(self.client(f"http://127.0.0.1:{port}").events(patience=0.2))
 
     def test_an_address_that_is_none_is_refused_at_once(self) -> None:
         with self.assertRaisesRegex(ValueError, "ftp"):

@@ -40,6 +40,7 @@ await browse(
     assert.equal(await page.evaluate(() => document.activeElement.tagName), "H1", "the new page is where the focus is");
     await says(page, "#lock h1", NAME);
     await says(page, "#vote-rows", /(votes for deploy@ci-7.*){5}/);
+    await says(page, "#lock .event-list", /acquired.*deploy@ci-7/);
     await says(page, "#lock .commands", `leasehold force-release --fence ${lease.fence} --reason 'why' ${NAME}`);
 
     await tabTo(page, "#force-open");

@@ -2,7 +2,7 @@
 // to a screen reader.
 
 import assert from "node:assert/strict";
-import { browse, logIn, place, says } from "./harness.mjs";
+import { acquire, browse, logIn, place, row, says } from "./harness.mjs";
 
 const WITHIN_MS = 2000;
 
@@ -30,6 +30,13 @@ await browse(
     assert.equal(await page.locator("#lights .sign-down").count(), 1);
     assert.equal(await page.locator("#quorum").getAttribute("data-level"), "degraded");
     await says(page, "#announcer", /is down.*Degraded: 4 of 5 vote/);
+
+    await acquire("voted", "--holder", "ana");
+    await row(page, "voted").getByRole("link").click();
+    await says(page, "#vote-rows", /(votes for ana.*){4}/);
+    const vote = page.locator("#vote-rows tr", { hasText: first.addr }).locator("[data-part=says]");
+    assert.match(await vote.textContent(), /refused|reach|clos|timed out/, "what the dead one says");
+    await page.locator(".back").click();
 
     await kill(page, second, "3 of 5 vote, 3 needed");
     await says(page, "#quorum-meaning", "At risk. One more loss, and no lock can be acquired or renewed.");

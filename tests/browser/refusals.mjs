@@ -6,6 +6,7 @@ import { acquire, browse, leasehold, logIn, place, says } from "./harness.mjs";
 async function tryToForce(page, name) {
   await page.locator("#force-open").click();
   await page.locator("#force-name").fill(name);
+  assert.ok(await page.locator("#force button[type=submit]").isDisabled(), "no reason is given");
   await page.locator("#force-reason").fill("to see what happens");
 }
 

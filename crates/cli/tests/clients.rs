@@ -170,7 +170,8 @@ fn the_java_example_counts_together_on_redis_with_a_token() {
     );
     let (code, said) = java(&server.url, Some(&token));
     assert_eq!(code, Some(0), "{said}{}", server.log());
-    assert!(said.contains("counted 20 of 20") && said.contains("told of the loss"), "{said}");
+    assert!(said.contains("counted 20 of 20"), "{said}");
+    assert!(said.contains("told of the loss: ") && said.contains("holds it now"), "{said}");
     let (code, said) = java(&server.url, None);
     assert_eq!((code, said.contains("token")), (Some(2), true), "{said}");
 }

@@ -190,6 +190,22 @@ fn a_stopped_server_is_shown_as_a_cut_until_it_goes_on() {
 }
 
 #[test]
+fn a_node_that_sits_out_is_shown_with_a_countdown() {
+    if skipped() {
+        return;
+    }
+    Dashboard::with_tokens().shows("quarantine.mjs");
+}
+
+#[test]
+fn a_tab_that_nobody_sees_keeps_no_stream() {
+    if skipped() {
+        return;
+    }
+    Dashboard::with_tokens().shows("hidden.mjs");
+}
+
+#[test]
 fn a_restarted_server_is_met_again() {
     if skipped() {
         return;

@@ -348,7 +348,7 @@ impl LockRequest {
     }
 
     fn guard(&self, lease: Lease, turn: Option<Turn>) -> Guard {
-        debug!(fence = %lease.fence, holder = %lease.holder, "acquired");
+        debug!(fence = %lease.fence, holder = lease.holder.label(), "acquired");
         Guard::new(self.cluster.clone(), lease, turn, self.keeping)
     }
 

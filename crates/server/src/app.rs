@@ -80,7 +80,7 @@ impl App {
         // Only to tell instances apart.
         let _ = getrandom::fill(&mut instance);
         let metrics = Metrics::new(&settings.backend, locks.nodes().len(), locks.quorum());
-        metrics.list(&settings.metrics_locks);
+        metrics.leases.list(&settings.metrics_locks);
         let listing = Listing { at: Instant::now(), wall: SystemTime::now(), locks: Vec::new() };
         Self {
             locks,
@@ -169,7 +169,7 @@ impl App {
     /// A lease ran out, which is a loss for whoever got it here.
     pub(crate) fn expired(&self, lock: &LockName, owned: &Owned) {
         if owned.granted.is_some() {
-            self.metrics.lost("expired");
+            self.metrics.leases.lost("expired");
             self.stats.lost();
             let (holder, fence) = (owned.holder.label(), owned.fence);
             warn!(%lock, holder, fence, "a lease ran out before its holder gave it back");
@@ -196,7 +196,7 @@ impl App {
             .duration_since(SystemTime::UNIX_EPOCH + Duration::from_micros(token.fence.get()))
             .ok()
             .filter(|_| word == "released");
-        self.metrics.released(word, held_for);
+        self.metrics.leases.released(word, held_for);
         if event.is_empty() {
             return outcome;
         }
@@ -205,7 +205,7 @@ impl App {
             self.stats.released();
         }
         if let Some(reason) = lost.filter(|_| was_known.is_some()) {
-            self.metrics.lost(reason);
+            self.metrics.leases.lost(reason);
             self.stats.lost();
         }
         if word == "released" || was_known.is_some() {
@@ -225,7 +225,7 @@ impl App {
 
     /// A lease is no more, though its holder did not give it back.
     pub(crate) fn lost(&self, token: &LeaseToken, reason: &'static str, why: &str) {
-        self.metrics.lost(reason);
+        self.metrics.leases.lost(reason);
         self.stats.lost();
         self.known.ended(&token.name, &token.holder);
         let (holder, fence) = (token.holder.label(), token.fence.get());

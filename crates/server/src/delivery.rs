@@ -138,3 +138,56 @@ impl<S: Write + Unpin> Write for Told<S> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use leasehold::Locks;
+    use leasehold_testkit::{Fault, Need, Proxy, RedisServer, skip};
+
+    use super::*;
+    use crate::{Server, Settings};
+
+    #[test]
+    fn only_what_was_taken_and_went_out_is_delivered() {
+        let given_back = Arc::new(Mutex::new(Vec::new()));
+        let delivery = Delivery::default();
+        let mut answers = ["told", "taken", "waiting"].map(|grant| {
+            let given_back = given_back.clone();
+            delivery.answer(grant.into(), Box::new(move || given_back.lock().unwrap().push(grant)))
+        });
+        let mut take = |at: usize| {
+            let mut context = Context::from_waker(std::task::Waker::noop());
+            assert!(Pin::new(&mut answers[at]).poll_frame(&mut context).is_ready());
+        };
+        take(0);
+        delivery.flushed();
+        take(1);
+        drop(delivery);
+        assert_eq!(*given_back.lock().unwrap(), ["taken", "waiting"]);
+    }
+
+    #[tokio::test]
+    async fn the_server_does_not_end_before_it_gave_back_what_it_could_not_tell() {
+        if skip(Need::Redis) {
+            return;
+        }
+        let node = RedisServer::redis().start();
+        let proxy = Proxy::to(node.addr());
+        let url = |addr: &str| format!("redis://{addr}?timeout=10s");
+        let locks = Locks::open(&url(&proxy.addr())).await.unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Server::start(locks.clone(), Settings::default(), listener).unwrap();
+        let token = locks.lock("l").ttl(Duration::from_secs(25)).acquire().await.unwrap().detach();
+        let (delivery, app) = (Delivery::default(), server.front.app.clone());
+        let answer = delivery.answer("a grant".into(), Box::new(move || app.give_back(token)));
+        // A release is longer on its way than the nodes are given to settle.
+        proxy.set(Fault::Delay(Duration::from_millis(1500)));
+        drop((answer, delivery));
+        assert!(server.stop().await, "in time");
+        let direct = Locks::open(&url(&node.addr())).await.unwrap();
+        let status = direct.inspect("l").await.unwrap();
+        assert!(status.owner().is_none(), "still held: {status:?}");
+    }
+}

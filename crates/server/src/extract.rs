@@ -106,3 +106,21 @@ async fn read(mut body: Body, most: usize) -> Result<Bytes, Problem> {
     }
     Ok(bytes.freeze())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_never_comes_is_not_waited_for() {
+        let locks = leasehold::Locks::open("memory:").await.unwrap();
+        let app = Arc::new(App::new(locks, Settings::default(), None));
+        let never = futures_util::stream::pending::<Result<Bytes, std::convert::Infallible>>();
+        let request = Request::new(Body::from_stream(never));
+        let began = tokio::time::Instant::now();
+        let refused = Json::<serde_json::Value>::from_request(request, &app).await.err().unwrap();
+        assert_eq!(refused.kind, Kind::TimedOut);
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    }
+}

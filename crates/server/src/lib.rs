@@ -113,7 +113,7 @@ impl Server {
         *self.front.tls.write().unwrap_or_else(PoisonError::into_inner) = tls;
         app.replace_access(tokens);
         app.replace_limits(settings.limits);
-        app.metrics.list(&settings.metrics_locks);
+        app.metrics.leases.list(&settings.metrics_locks);
         info!("settings, tokens and certificates were read again");
         Ok(())
     }

@@ -59,8 +59,8 @@ pub(crate) async fn run(app: Arc<App>) {
         }
         if now >= next_count {
             next_count = now + Duration::from_secs(1);
-            app.metrics.nodes(&nodes);
-            app.metrics.connections.set(app.connections.count() as i64);
+            app.metrics.nodes.note(&nodes);
+            app.metrics.http.connections.set(app.connections.count() as i64);
         }
         note(&app, view::available(&nodes));
         if is_watched {
@@ -79,7 +79,7 @@ fn note(app: &App, available: usize) {
         let is_held = listing.locks.iter().any(|status| status.name.as_str() == name);
         (is_held, LockName::new(name).map_or(0, |lock| app.waiting.count(&lock)))
     };
-    app.metrics.locks(Some(listing.locks.len()), waiters, app.stats.contention_rate(), of);
+    app.metrics.leases.note(listing.locks.len(), waiters, app.stats.contention_rate(), of);
 }
 
 /// Looks at all locks, and says how long it took.

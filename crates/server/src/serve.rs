@@ -167,7 +167,7 @@ impl Front {
         let took = began.elapsed();
         let route = matched.as_ref().map_or("none", |matched| matched.0.as_str());
         let code = response.status().as_u16();
-        self.app.metrics.answered(route, trace::method(&method), code, took);
+        self.app.metrics.http.answered(route, trace::method(&method), code, took);
         span.in_scope(|| debug!(code, ms = took.as_secs_f64() * 1e3, "answered"));
         if response.extensions().get::<crate::routes::Streaming>().is_none() {
             connection.idle();
@@ -214,13 +214,13 @@ struct InFlight<'a>(&'a App);
 
 impl<'a> InFlight<'a> {
     fn begin(app: &'a App) -> Self {
-        app.metrics.in_flight.inc();
+        app.metrics.http.in_flight.inc();
         Self(app)
     }
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.0.metrics.in_flight.dec();
+        self.0.metrics.http.in_flight.dec();
     }
 }

@@ -1,5 +1,7 @@
 //! W3C trace context: whoever traces its requests finds them in our logs by its own ids.
 
+use std::borrow::Cow;
+
 use axum::extract::Request;
 use axum::http::Method;
 use tracing::{Span, debug_span};
@@ -8,13 +10,21 @@ use tracing::{Span, debug_span};
 pub(crate) fn span(request: &Request) -> Span {
     let parent = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
     let context = parent.and_then(parse);
-    let (method, path) = (request.method(), request.uri().path());
+    let (method, path) = (request.method(), without_lease_id(request.uri().path()));
     match context {
         Some((trace, parent)) => {
-            debug_span!("http", %method, path, trace_id = trace, parent_id = parent)
+            debug_span!("http", %method, %path, trace_id = trace, parent_id = parent)
         }
-        None => debug_span!("http", %method, path),
+        None => debug_span!("http", %method, %path),
     }
+}
+
+/// A path for logs: whoever knows a lease id can release the lease.
+fn without_lease_id(path: &str) -> Cow<'_, str> {
+    const BEFORE: &str = "/v1/leases/";
+    let Some(rest) = path.strip_prefix(BEFORE) else { return path.into() };
+    let after = rest.find('/').map_or("", |at| &rest[at..]);
+    format!("{BEFORE}…{after}").into()
 }
 
 /// The trace and the span that a header names: `00-<32 hex>-<16 hex>-<2 hex>`, not all zeros.
@@ -57,6 +67,17 @@ pub(crate) fn method(method: &Method) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lease_ids_do_not_get_into_logs() {
+        for (path, shown) in [
+            ("/v1/leases/bGVhc2Ux", "/v1/leases/…"),
+            ("/v1/leases/bGVhc2Ux/renew", "/v1/leases/…/renew"),
+            ("/v1/locks/l/leases", "/v1/locks/l/leases"),
+        ] {
+            assert_eq!(without_lease_id(path), shown);
+        }
+    }
 
     #[test]
     fn only_a_whole_trace_context_counts() {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::thread::sleep;
 use std::time::Duration;
 
-use leasehold_testkit::{Fault, Proxy};
+use leasehold_testkit::{Fault, Proxy, RedisServer, eventually};
 
 use crate::harness::{Desk, Ran, new_servers};
 
@@ -149,9 +149,11 @@ fn a_release_waits_for_the_slow_nodes_too() {
     let (a, b) = (servers[0].addr(), servers[1].addr());
     let desk = Desk::with(format!("redis://{a},{b},{}?timeout=1s", slow.addr()));
     desk.run(&["init"]).expect(0);
+    let is_held = |server: &RedisServer| server.exists("leasehold:lock:job");
     let token = desk.acquire("job");
-    slow.set(Fault::Delay(Duration::from_millis(50)));
-    assert!(servers[2].exists("leasehold:lock:job"));
+    eventually(Duration::from_secs(10), "all nodes have it", || servers.iter().all(is_held));
+    // Far less than the second for which a command waits at its end, also where all of it takes long.
+    slow.set(Fault::Delay(Duration::from_millis(10)));
     desk.run(&["release", &token]).expect(0);
-    assert!(!servers[2].exists("leasehold:lock:job"));
+    assert!(!is_held(&servers[2]));
 }

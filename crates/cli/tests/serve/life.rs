@@ -56,6 +56,11 @@ fn a_second_signal_ends_it_at_once() {
     assert_eq!(server.end(), Some(69), "{}", server.log());
 }
 
+fn monotonic_micros() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
+}
+
 #[test]
 fn systemd_is_told_how_it_is() {
     let dir = tempfile::tempdir().unwrap();
@@ -74,9 +79,12 @@ fn systemd_is_told_how_it_is() {
     // It is ready again also if what it read cannot be used.
     for text in ["", "nonsense"] {
         fs::write(Server::file(server.dir.path()), text).unwrap();
+        let before = monotonic_micros();
         server.signal(Signal::HUP);
         let reloading = next();
-        assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
+        let since = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect(&reloading);
+        let since: u64 = since.parse().expect("microseconds");
+        assert!((before..=monotonic_micros()).contains(&since), "{since}, not before {before}");
         assert_eq!(next(), "READY=1");
     }
     server.signal(Signal::TERM);
@@ -89,7 +97,8 @@ fn beyond_this_machine_it_wants_tokens_and_tls() {
     let tls = TlsFiles::generate();
     let (cert, key) = (tls.server_cert(), tls.server_key());
     let (cert, key) = (cert.to_str().unwrap(), key.to_str().unwrap());
-    let listen = ["--backend", "memory:", "serve", "--listen", "0.0.0.0:0"];
+    // An address for documents, which no machine has: nothing is ever reachable.
+    let listen = ["--backend", "memory:", "serve", "--listen", "192.0.2.1:7717"];
     for (more, missing) in [
         (&[][..], "--tokens, --tls-cert and --tls-key are missing"),
         (&["--tls-cert", cert, "--tls-key", key], "--tokens is missing"),
@@ -99,6 +108,11 @@ fn beyond_this_machine_it_wants_tokens_and_tls() {
         assert_eq!(refused.status.code(), Some(64));
         let error = text(&refused.stderr);
         assert!(error.contains(missing) && error.contains("--insecure"), "{error}");
+    }
+    for enough in [&["--insecure"][..], &["--tls-cert", cert, "--tls-key", key, "--tokens", "x"]] {
+        let let_through = leasehold(&[&listen[..], enough].concat());
+        assert_ne!(let_through.status.code(), Some(64), "{let_through:?}");
+        assert!(!text(&let_through.stderr).contains("missing"), "{let_through:?}");
     }
     for (option, file) in [("--tokens", "/nonexistent"), ("--tls-cert", "/dev/null")] {
         let wrong = leasehold(&[
@@ -223,6 +237,15 @@ fn logs_are_lines_or_json_and_carry_the_callers_trace() {
     let server = Server::start(&["--log-format", "json"], |command, _| {
         command.env("LEASEHOLD_LOG", "leasehold_server=debug,leasehold=debug");
     });
+    let nonce = "0123456789abcdef0123456789abcdef";
+    let body = format!(r#"{{"nonce": "{nonce}"}}"#);
+    let granted = http_send(server.addr(), "POST", "/v1/locks/l/leases", &body).unwrap();
+    let lease: serde_json::Value = serde_json::from_str(&granted.body).unwrap();
+    let lease = lease["lease_id"].as_str().unwrap();
+    for (method, what) in [("POST", "/renew"), ("DELETE", "")] {
+        let path = format!("/v1/leases/{lease}{what}");
+        assert!(http_send(server.addr(), method, &path, "").unwrap().status < 300);
+    }
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
     let mut stream = TcpStream::connect(server.addr()).unwrap();
     write!(
@@ -234,7 +257,9 @@ fn logs_are_lines_or_json_and_carry_the_callers_trace() {
     stream.read_to_string(&mut String::new()).unwrap();
     server.until("it is logged", |server| server.log().contains(trace));
     let log = server.log();
-    assert!(!log.contains("hunter2"), "{log}");
+    for secret in ["hunter2", nonce, lease] {
+        assert!(!log.contains(secret), "{secret} in {log}");
+    }
     for line in log.lines() {
         let value: serde_json::Value =
             serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));

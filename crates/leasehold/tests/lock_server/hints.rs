@@ -2,23 +2,29 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::Locks;
-
 use super::served::Served;
 use super::{LONG, SOON, is_up, ms};
 
 /// By the clock each of these rounds would take at least 0.75 s.
 const FAR_LESS: Duration = ms(400);
 
+/// How often the server was asked for one lock: what a waiter does once, when it has subscribed.
+fn looks(served: &Served) -> u64 {
+    let series = r#"http_requests_total{route="/v1/locks/{name}",method="GET",code="200"} "#;
+    let text = leasehold_testkit::http_get(&served.addr(), "/metrics").unwrap().body;
+    text.lines().find_map(|line| line.strip_prefix(series)).map_or(0, |n| n.parse().unwrap())
+}
+
 /// How long it takes a waiter to get what `free` frees, `rounds` times.
-async fn rounds(ours: &Locks, theirs: &Locks, rounds: u32, free: Free) -> Duration {
+async fn rounds(served: &Served, rounds: u32, free: Free) -> Duration {
+    let (ours, theirs) = (served.open().await, served.open().await);
     let mut took = Duration::ZERO;
     for round in 0..rounds {
         let name = format!("l{round}");
         let guard = ours.lock(&name).ttl(LONG).acquire().await.unwrap();
-        let waiter = super::waiter(theirs, &name).await;
-        // Time to subscribe, which nobody can see from here.
-        tokio::time::sleep(ms(200)).await;
+        let before = looks(served);
+        let waiter = super::waiter(&theirs, &name).await;
+        super::soon("it has subscribed", async || looks(served) > before).await;
         let freed = Instant::now();
         match free {
             Free::Release => _ = guard.release().await,
@@ -42,9 +48,8 @@ enum Free {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_wakes_whoever_waits_elsewhere() {
     let served = Served::on("memory:");
-    let (ours, theirs) = (served.open().await, served.open().await);
     for free in [Free::Release, Free::Drop, Free::Force] {
-        let took = rounds(&ours, &theirs, 5, free).await;
+        let took = rounds(&served, 5, free).await;
         assert!(took < 5 * FAR_LESS, "{took:?}");
     }
 }

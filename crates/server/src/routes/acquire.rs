@@ -112,7 +112,7 @@ fn grant(
     let left = guard.validity();
     let token = guard.detach();
     let waited = attempt.ended(AttemptOutcome::Acquired);
-    app.metrics.granted(left, token.ttl);
+    app.metrics.leases.granted(left, token.ttl);
     let id = lease_id::encode(&token);
     let text = told(&token, &id, left, asked, reason.as_deref());
     app.granted(&token, waited, left, reason);
@@ -244,7 +244,7 @@ impl<'a> Attempt<'a> {
         let took = self.began.elapsed();
         let is_contended = self.met_holder.load(Ordering::Relaxed)
             || matches!(outcome, AttemptOutcome::Contended | AttemptOutcome::Timeout);
-        self.app.metrics.attempt(self.lock.as_str(), outcome, is_contended, took);
+        self.app.metrics.leases.attempt(self.lock.as_str(), outcome, is_contended, took);
         let ended = match outcome {
             AttemptOutcome::Acquired => Ended::Acquired,
             AttemptOutcome::NoQuorum | AttemptOutcome::Error => Ended::Failed,

@@ -39,7 +39,7 @@ pub(crate) async fn renew(
     }
     match app.locks.extend(&token).await {
         Ok(left) => {
-            app.metrics.renewed("ok");
+            app.metrics.leases.renewed("ok");
             app.known.renewed(&token.name, &token.holder, token.ttl, Instant::now() + left);
             app.events.tell("renewed", Some(token.name.clone()), More::lease(&token));
             let id = lease_id::encode(&token);
@@ -51,7 +51,7 @@ pub(crate) async fn renew(
             Ok(ok(&answer))
         }
         Err(error @ ExtendError::Lost(_)) => {
-            app.metrics.renewed("lost");
+            app.metrics.leases.renewed("lost");
             let status = app.locks.inspect(token.name.as_str()).await.ok();
             let (reason, owner) = why_lost(&token, status.as_ref());
             let why = match (reason, owner) {
@@ -61,7 +61,7 @@ pub(crate) async fn renew(
                 _ => "too few nodes kept it without interruption".to_owned(),
             };
             if reason == "stolen" {
-                app.metrics.fencing_rejections.inc();
+                app.metrics.leases.fencing_rejections.inc();
             }
             // Told once, however often it is tried.
             if !app.known.has_ended(&token.holder) {
@@ -70,7 +70,7 @@ pub(crate) async fn renew(
             Err(problem::lost(token.name.as_str(), token.fence.get(), &why, owner))
         }
         Err(error) => {
-            app.metrics.renewed("failed");
+            app.metrics.leases.renewed("failed");
             Err(error.into())
         }
     }

@@ -120,21 +120,21 @@ pub(crate) async fn force_release(
             app.audit("force-release refused", &caller.name, Some(&lock), &error.to_string());
             let problem = Problem::from(error);
             if problem.kind == Kind::FenceMovedOn {
-                app.metrics.fencing_rejections.inc();
+                app.metrics.leases.fencing_rejections.inc();
             }
             return Err(problem);
         }
     };
     app.audit("force-release", &caller.name, Some(&lock), &reason);
     if released {
-        app.metrics.force_releases.inc();
+        app.metrics.leases.force_releases.inc();
         let holder = match status.owner() {
             Some((Owner::Holder(holder), _)) => Some(holder.clone()),
             _ => None,
         };
         if let Some(holder) = &holder {
             app.known.ended(&lock, holder);
-            app.metrics.lost("forced");
+            app.metrics.leases.lost("forced");
             app.stats.lost();
         }
         let members = json!({

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 
 use leasehold_server::{Scope, Tokens};
+use serde_json::{Value, json};
 
 use crate::support::{Answer, Running, eventually};
 
@@ -136,16 +137,31 @@ async fn refusals_and_forced_releases_are_told_to_admins_only() {
         stream
     };
     let (mut admin, mut reader) = (listen(2).await, listen(0).await);
-    guarded.ask(1, "POST", "/v1/locks/b/leases", "").await;
-    let told = admin.until(b"\"type\":\"audit\"").await.unwrap();
-    assert!(told.contains("event: audit"), "{told}");
-    let (id, _) = {
-        let answer = guarded.ask(1, "POST", "/v1/locks/a%2F9/leases", "").await;
-        (answer.json["lease_id"].as_str().unwrap().to_owned(), ())
+    let acquire = "/v1/locks/a%2F9/leases";
+    let granted = guarded.ask(1, "POST", acquire, "").await.json;
+    let force = async |fence: u64| {
+        let body = json!({"expected_fence": fence, "reason": "ana is ill"}).to_string();
+        guarded.ask(2, "POST", "/v1/locks/a%2F9/force-release", &body).await.status
     };
-    let seen = reader.until(b"\"type\":\"acquired\"").await.unwrap();
+    let fence = granted["fence"].as_u64().unwrap();
+    assert_eq!(guarded.ask(0, "POST", acquire, "").await.status, 403);
+    assert_eq!(guarded.running.ask("POST", acquire, "").await.status, 401);
+    assert_eq!((force(fence - 1).await, force(fence).await), (412, 200));
+    for (what, by, why) in [
+        ("refused", "reader", "`reader` lacks the scope lock:a/9"),
+        ("refused", "127.0.0.1", "send a token"),
+        ("force-release refused", "admin", "fence"),
+        ("force-release", "admin", "ana is ill"),
+    ] {
+        admin.until(b"event: audit\ndata: ").await.unwrap();
+        let told: Value = serde_json::from_str(&admin.until(b"\n").await.unwrap()).unwrap();
+        assert_eq!((&told["what"], &told["by"]), (&what.into(), &by.into()), "{told}");
+        assert!(told["reason"].as_str().unwrap().contains(why), "{told}");
+    }
+    let seen = reader.until(b"\"type\":\"force-released\"").await.unwrap();
     assert!(!seen.contains("audit"), "{seen}");
-    assert!(!seen.contains(&id), "a lease id is for its holder alone");
+    let id = granted["lease_id"].as_str().unwrap();
+    assert!(!seen.contains(id), "a lease id is for its holder alone");
 }
 
 #[tokio::test]
@@ -178,4 +194,35 @@ async fn another_sites_page_cannot_ask_in_anybodys_name() {
         ask(&[("Sec-Fetch-Site", "same-origin")], "").await.status == 201
     })
     .await;
+}
+
+#[tokio::test]
+async fn every_answer_tells_a_browser_to_trust_nothing_else() {
+    let running = Running::new().await;
+    let none = "default-src 'none'; frame-ancestors 'none'";
+    let own = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+               connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    for (path, status, policy, cached) in [
+        ("/", 200, own, "no-cache"),
+        ("/assets/app.js", 200, own, "no-cache"),
+        ("/healthz", 200, none, "no-store"),
+        ("/metrics", 200, none, "no-store"),
+        ("/v1/locks/l", 200, none, "no-store"),
+        ("/v1/events?last_event_id=x", 200, none, "no-store"),
+        ("/v1/locks?limit=0", 422, none, "no-store"),
+        ("/no/such/path", 404, none, "no-store"),
+    ] {
+        let answer = running.ask("GET", path, "").await;
+        assert_eq!(answer.status, status, "{path}");
+        for (name, expected) in [
+            ("content-security-policy", policy),
+            ("cache-control", cached),
+            ("x-content-type-options", "nosniff"),
+            ("referrer-policy", "no-referrer"),
+            ("cross-origin-resource-policy", "same-origin"),
+        ] {
+            assert_eq!(answer.header(name), Some(expected), "{path}");
+        }
+        assert_eq!(answer.header("set-cookie"), None, "{path}");
+    }
 }

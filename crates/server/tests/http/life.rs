@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt as _;
+
 use crate::support::{Running, eventually};
 
 #[tokio::test]
@@ -37,6 +39,46 @@ async fn shutting_down_answers_everybody_and_leaves_nothing_behind() {
     // The holder's lease is not ours to give back; its id is good at any other instance.
     let status = running.locks.inspect("l").await.unwrap();
     assert!(status.holder().is_some() && !id.is_empty());
+}
+
+#[tokio::test]
+async fn who_asks_while_it_shuts_down_is_told_so() {
+    let running = Running::new().await;
+    // Two requests that are not complete yet.
+    let (mut acquire, mut ready) = (running.connect().await, running.connect().await);
+    let head = "POST /v1/locks/l/leases HTTP/1.1\r\nHost: 127.0.0.1\r\n\
+                Content-Type: application/json\r\nContent-Length: 2\r\n\r\n";
+    acquire.stream.write_all(head.as_bytes()).await.unwrap();
+    ready.stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\n").await.unwrap();
+    eventually("it reads", async || running.metric("http_requests_in_flight").await == 2.0).await;
+    let Running { server, locks, .. } = running;
+    let address = server.address();
+    let stopping = tokio::spawn(server.stop());
+    let is_refused = async || tokio::net::TcpStream::connect(address).await.is_err();
+    eventually("it takes no more connections", is_refused).await;
+    acquire.stream.write_all(b"{}").await.unwrap();
+    let answer = acquire.answer().await;
+    assert_eq!((answer.status, answer.problem()), (503, "shutting-down"));
+    ready.stream.write_all(b"\r\n").await.unwrap();
+    let answer = ready.answer().await;
+    assert_eq!((answer.status, &answer.json["status"]), (503, &"draining".into()));
+    assert!(stopping.await.unwrap(), "in time");
+    assert!(locks.inspect("l").await.unwrap().owner().is_none(), "nothing was granted");
+}
+
+#[tokio::test]
+async fn shutting_down_takes_no_longer_than_it_may() {
+    let running =
+        Running::with(|settings| settings.limits.drain = Duration::from_millis(100)).await;
+    // A request whose body never comes.
+    let mut stuck = running.connect().await;
+    let head = "POST /v1/locks/l/leases HTTP/1.1\r\nHost: 127.0.0.1\r\n\
+                Content-Type: application/json\r\nContent-Length: 9\r\n\r\n";
+    stuck.stream.write_all(head.as_bytes()).await.unwrap();
+    eventually("it reads", async || running.metric("http_requests_in_flight").await == 2.0).await;
+    let start = std::time::Instant::now();
+    assert!(!running.server.stop().await, "one is not answered");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::{Connection, Running, eventually};
 
@@ -119,6 +119,17 @@ async fn a_connection_that_sends_nothing_is_closed_in_time() {
     assert!(silent.until(b"never sent").await.is_none());
     let told = slow.until(b"never sent").await;
     assert!(told.is_none(), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_never_begins_tls_is_closed_in_time() {
+    let files = leasehold_testkit::TlsFiles::generate();
+    let (cert, key) = (files.server_cert(), files.server_key());
+    let tls = leasehold_server::TlsFiles { cert, key, client_ca: None };
+    let running = Running::with(|settings| settings.tls = Some(tls)).await;
+    let mut silent = running.connect().await;
+    let ended = tokio::time::timeout(Duration::from_secs(60), silent.stream.read_u8()).await;
+    assert!(ended.expect("a minute is too long").is_err(), "nothing was said");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod idempotency;
 mod leases;
 mod life;
 mod limits;
+mod metrics;
 mod reload;
 mod streams;
 mod support;

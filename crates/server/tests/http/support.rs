@@ -156,7 +156,10 @@ impl Connection {
 
     /// Reads up to and including `end`; `None` if the connection ends before.
     pub(crate) async fn until(&mut self, end: &[u8]) -> Option<String> {
+        let start = Instant::now();
         loop {
+            let wanted = String::from_utf8_lossy(end);
+            assert!(start.elapsed() < Duration::from_secs(30), "all but `{wanted}` came");
             let found = self.read.windows(end.len()).position(|window| window == end);
             if let Some(at) = found {
                 let text = self.read.drain(..at + end.len()).collect();

@@ -1,5 +1,6 @@
 //! Waiting for a lock, and going away meanwhile.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -96,7 +97,7 @@ async fn an_answer_that_nobody_reads_is_no_lease() {
     for number in 0..count {
         let request = format!(
             "POST /v1/locks/l{number}/leases HTTP/1.1\r\nHost: 127.0.0.1\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+             Idempotency-Key: l{number}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
         let writing = connection.stream.write_all(request.as_bytes());
@@ -106,10 +107,22 @@ async fn an_answer_that_nobody_reads_is_no_lease() {
         sent += 1;
     }
     assert!(sent < count, "the answers filled no buffer");
-    let granted = running.locks.list("l").await.unwrap().len();
+    let held = async || {
+        let locks = running.locks.list("l").await.unwrap();
+        locks.iter().map(|status| status.name.to_string()).collect::<BTreeSet<_>>()
+    };
+    let granted = held().await;
     connection.stream.set_zero_linger().unwrap();
     drop(connection);
     let given_back = r#"redlock_releases_total{outcome="released"}"#;
     eventually("some are given back", async || running.metric(given_back).await > 0.0).await;
-    assert!(running.locks.list("l").await.unwrap().len() < granted);
+    let kept = held().await;
+    let given_back = granted.difference(&kept).next().expect("one that was given back");
+    // Who sends the same request again gets a lease that is good.
+    let (path, key) =
+        (format!("/v1/locks/{given_back}/leases"), [("Idempotency-Key", &**given_back)]);
+    let again = running.connect().await.ask("POST", &path, &key, &body).await;
+    assert_eq!(again.status, 201, "{again:?}");
+    let lease = format!("/v1/leases/{}", again.json["lease_id"].as_str().unwrap());
+    assert_eq!(running.ask("GET", &lease, "").await.status, 200);
 }
