@@ -66,7 +66,6 @@ pub(crate) struct Access {
 }
 
 /// Where a request came from.
-#[derive(Clone)]
 pub(crate) struct Asked {
     pub(crate) at: Instant,
     /// The address it came from, without the port.

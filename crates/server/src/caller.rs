@@ -4,15 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use axum::extract::FromRequestParts;
-use axum::http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
-use axum::http::request::Parts;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use leasehold::LockName;
 use serde_json::json;
 
-use crate::app::{App, Asked};
+use crate::app::App;
 use crate::problem::{Kind, Problem};
 use crate::tokens::Token;
 
@@ -25,6 +23,36 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// Whoever sent these headers from this address.
+    pub(crate) fn of(app: &App, headers: &HeaderMap, from: &Arc<str>) -> Result<Self, Problem> {
+        let refuse = |kind, why| {
+            app.audit("refused", from, None, why);
+            Problem::new(kind, why)
+        };
+        is_own_page(headers).map_err(|why| refuse(Kind::Forbidden, why))?;
+        let access = app.access();
+        let Some(tokens) = &access.tokens else {
+            if !is_plain_host(headers) {
+                let why = "without tokens the server must be called by its address or as localhost";
+                return Err(refuse(Kind::Forbidden, why));
+            }
+            let under_way = UnderWay::begin(app, from)?;
+            return Ok(Self { name: from.clone(), token: None, _under_way: under_way });
+        };
+        let presented = presented(headers);
+        let found = presented.as_deref().and_then(|text| tokens.find(text, SystemTime::now()));
+        let Some(token) = found.cloned() else {
+            let why = match presented {
+                Some(_) => "this token is not known here, or has expired",
+                None => "send a token: Authorization: Bearer TOKEN",
+            };
+            return Err(refuse(Kind::Unauthorized, why));
+        };
+        let name = token.name.clone();
+        let under_way = UnderWay::begin(app, &name)?;
+        Ok(Self { name, token: Some(token), _under_way: under_way })
+    }
+
     /// Refuses, for the record.
     fn refuse(&self, app: &App, needs: String, lock: Option<&LockName>) -> Problem {
         let detail = format!("`{}` lacks the scope {needs}", self.name);
@@ -67,42 +95,6 @@ impl Caller {
 
     pub(crate) fn is_admin(&self) -> bool {
         self.token.as_ref().is_none_or(|token| token.is_admin())
-    }
-}
-
-impl FromRequestParts<Arc<App>> for Caller {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
-        let asked = parts.extensions.get::<Asked>();
-        let from = asked.map_or_else(|| Arc::from("local"), |asked| asked.from.clone());
-        if let Err(why) = is_own_page(&parts.headers) {
-            app.audit("refused", &from, None, why);
-            return Err(Problem::new(Kind::Forbidden, why));
-        }
-        let access = app.access();
-        let Some(tokens) = &access.tokens else {
-            if !is_plain_host(&parts.headers) {
-                let why = "without tokens the server must be called by its address or as localhost";
-                app.audit("refused", &from, None, why);
-                return Err(Problem::new(Kind::Forbidden, why));
-            }
-            let under_way = UnderWay::begin(app, &from)?;
-            return Ok(Self { name: from, token: None, _under_way: under_way });
-        };
-        let presented = presented(&parts.headers);
-        let found = presented.as_deref().and_then(|text| tokens.find(text, SystemTime::now()));
-        let Some(token) = found.cloned() else {
-            let why = match presented {
-                Some(_) => "this token is not known here, or has expired",
-                None => "send a token: Authorization: Bearer TOKEN",
-            };
-            app.audit("refused", &from, None, why);
-            return Err(Problem::new(Kind::Unauthorized, why));
-        };
-        let name = token.name.clone();
-        let under_way = UnderWay::begin(app, &name)?;
-        Ok(Self { name, token: Some(token), _under_way: under_way })
     }
 }
 

@@ -11,12 +11,13 @@
 //! ```
 
 mod app;
+mod ask;
+mod body;
 mod caller;
 mod connections;
 mod dashboard;
 mod delivery;
 mod events;
-mod extract;
 mod idempotency;
 mod known;
 mod lease_id;
@@ -88,8 +89,7 @@ impl Server {
         let (tokens, tls) = read(&settings)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let app = Arc::new(App::new(locks, settings, tokens));
-        let front =
-            Arc::new(Front { router: routes::router(app.clone()), tls: RwLock::new(tls), app });
+        let front = Arc::new(Front { tls: RwLock::new(tls), app });
         front.app.tasks.spawn(observer::run(front.app.clone()));
         front.app.tasks.spawn(front.clone().accept(listener));
         Ok(Self { front, address, scheme })

@@ -15,8 +15,6 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
 use http::Http;
-#[cfg(test)]
-pub(crate) use http::ROUTES;
 pub(crate) use leases::AttemptOutcome;
 use leases::Leases;
 use nodes::Nodes;

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderName, HeaderValue, Response, StatusCode};
-use axum::response::IntoResponse;
+use hyper::StatusCode;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use leasehold::{
     AcquireError, ExtendError, ForceReleaseError, InspectError, NodeReports, OptionsError, Owner,
 };
 use serde_json::{Map, Value, json};
 
+use crate::body::{Body, Response};
 use crate::view;
 
 /// What kind of problem: its name stands in `type`.
@@ -127,6 +126,13 @@ impl Problem {
     }
 
     /// A field of the request that makes no sense.
+    /// The path takes these methods only.
+    pub(crate) fn method_not_allowed(methods: &'static str) -> Self {
+        let mut problem = Self::new(Kind::MethodNotAllowed, "see /openapi.json for what there is");
+        problem.more.headers.push((ALLOW, HeaderValue::from_static(methods)));
+        problem
+    }
+
     pub(crate) fn field(field: &str, detail: impl Into<String>) -> Self {
         Self::new(Kind::Invalid, detail).with("field", json!(field))
     }
@@ -151,7 +157,7 @@ impl Problem {
     }
 
     /// The answer itself.
-    pub(crate) fn render(self, instance: &str) -> Response<Body> {
+    pub(crate) fn render(self, instance: &str) -> Response {
         let (status, name, title) = self.kind.words();
         let mut document = json!({
             "type": format!("urn:leasehold:problem:{name}"),
@@ -175,15 +181,6 @@ impl Problem {
 }
 
 /// Rendered at the very end, where the path is known.
-impl IntoResponse for Problem {
-    fn into_response(self) -> axum::response::Response {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = self.kind.words().0;
-        response.extensions_mut().insert(self);
-        response
-    }
-}
-
 fn no_quorum(detail: String, nodes: &NodeReports) -> Problem {
     Problem::new(Kind::NoQuorum, detail)
         .with("available", json!(nodes.answered()))

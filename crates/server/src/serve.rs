@@ -5,29 +5,26 @@ use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use axum::Router;
-use axum::body::Body;
-use axum::extract::Request;
-use axum::http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
-};
-use axum::http::{HeaderValue, Response};
 use hyper::body::Incoming;
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
-use tower::ServiceExt as _;
 use tracing::{Instrument as _, debug, info};
 
 use crate::app::{App, Asked};
+use crate::ask::Ask;
+use crate::body::{Body, Response};
 use crate::connections::Connection;
 use crate::delivery::{Delivery, Told};
-use crate::problem::Problem;
-use crate::routes::Matched;
-use crate::trace;
+use crate::problem::{Kind, Problem};
+use crate::{routes, trace};
 
 /// How long the first words of TLS may take.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
@@ -36,7 +33,6 @@ const HEADERS_MOST: usize = 64;
 /// What all connections need.
 pub(crate) struct Front {
     pub(crate) app: Arc<App>,
-    pub(crate) router: Router,
     pub(crate) tls: RwLock<Option<TlsAcceptor>>,
 }
 
@@ -146,30 +142,34 @@ impl Front {
         request: hyper::Request<Incoming>,
         asked: Asked,
         connection: Arc<Connection>,
-    ) -> Result<Response<Body>, Infallible> {
+    ) -> Result<Response, Infallible> {
         connection.busy();
         let _in_flight = InFlight::begin(&self.app);
         let began = asked.at;
-        let mut request: Request = request.map(Body::new);
-        request.extensions_mut().insert(asked);
-        let (method, uri) = (request.method().clone(), request.uri().clone());
-        let span = trace::span(&request);
-        let answered = self.router.clone().oneshot(request).instrument(span.clone()).await;
-        let mut response = answered.unwrap_or_else(|never: Infallible| match never {});
-        let matched = response.extensions_mut().remove::<Matched>();
-        if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        let (head, body) = request.into_parts();
+        let (method, uri, span) =
+            (trace::method(&head.method), head.uri.clone(), trace::span(&head));
+        let found = routes::find(uri.path());
+        let answered = match &found {
+            Some(found) => {
+                let (app, variable) = (self.app.clone(), found.variable.clone());
+                let ask = Ask { app, asked, head, body, variable };
+                routes::answer(found, ask).instrument(span.clone()).await
+            }
+            None => Err(Problem::new(Kind::NotFound, "there is no such path; see /openapi.json")),
+        };
+        let mut response = answered.unwrap_or_else(|problem| {
             span.in_scope(|| debug!(kind = ?problem.kind, "{}", problem.detail()));
-            let allow = response.headers_mut().remove(ALLOW);
-            response = problem.render(uri.path());
-            response.headers_mut().extend(allow.map(|methods| (ALLOW, methods)));
-        }
+            problem.render(uri.path())
+        });
         secure(&mut response);
         let took = began.elapsed();
-        let route = matched.as_ref().map_or("none", |matched| matched.0.as_str());
+        let route = found.map_or("none", |found| found.template);
         let code = response.status().as_u16();
-        self.app.metrics.http.answered(route, trace::method(&method), code, took);
+        self.app.metrics.http.answered(route, method, code, took);
         span.in_scope(|| debug!(code, ms = took.as_secs_f64() * 1e3, "answered"));
-        if response.extensions().get::<crate::routes::Streaming>().is_none() {
+        // A stream goes on.
+        if !matches!(response.body(), Body::Stream(_)) {
             connection.idle();
         }
         Ok(response)
@@ -187,11 +187,13 @@ fn no_room() -> String {
 }
 
 /// What every answer says to a browser.
-fn secure(response: &mut Response<Body>) {
+fn secure(response: &mut Response) {
+    const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
     let headers = response.headers_mut();
+    headers.reserve(5);
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
     headers
         .entry(CONTENT_SECURITY_POLICY)
         .or_insert(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"));

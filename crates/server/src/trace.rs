@@ -2,20 +2,21 @@
 
 use std::borrow::Cow;
 
-use axum::extract::Request;
-use axum::http::Method;
+use hyper::Method;
+use hyper::http::request::Parts;
 use tracing::{Span, debug_span};
 
 /// The span of a request.
-pub(crate) fn span(request: &Request) -> Span {
-    let parent = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
+pub(crate) fn span(head: &Parts) -> Span {
+    let parent = head.headers.get("traceparent").and_then(|value| value.to_str().ok());
     let context = parent.and_then(parse);
-    let (method, path) = (request.method(), without_lease_id(request.uri().path()));
+    let (method, path) = (&head.method, head.uri.path());
+    // The path is worked out only if somebody reads it.
     match context {
         Some((trace, parent)) => {
-            debug_span!("http", %method, %path, trace_id = trace, parent_id = parent)
+            debug_span!("http", %method, path = %without_lease_id(path), trace_id = trace, parent_id = parent)
         }
-        None => debug_span!("http", %method, %path),
+        None => debug_span!("http", %method, path = %without_lease_id(path)),
     }
 }
 

@@ -4,20 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use axum::Extension;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::header::{CONTENT_TYPE, LOCATION};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::response::Response;
+use hyper::StatusCode;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use leasehold::{AcquireError, DEFAULT_TTL, Guard, LeaseToken, LockName, LockRequest};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::LeaseAnswer;
 use crate::app::{App, Asked};
-use crate::caller::Caller;
-use crate::extract::{Json, Name};
+use crate::ask::{Ask, Json};
+use crate::body::{Body, Response};
 use crate::idempotency::{Known, UnderWay};
 use crate::lease_id;
 use crate::metrics::AttemptOutcome;
@@ -41,18 +37,13 @@ pub(crate) struct Wish {
 /// The longest reason, in characters: a sentence, not an essay.
 pub(crate) const REASON_MOST: usize = 500;
 
-pub(crate) async fn acquire(
-    State(app): State<Arc<App>>,
-    Extension(asked): Extension<Asked>,
-    caller: Caller,
-    Name(lock): Name,
-    headers: HeaderMap,
-    body: Json<Wish>,
-) -> Result<Response, Problem> {
+pub(crate) async fn acquire(mut ask: Ask) -> Result<Response, Problem> {
+    let (caller, lock) = (ask.caller()?, ask.lock()?);
+    let Json { value: wish, bytes } = ask.json::<Wish>().await?;
+    let Ask { app, asked, head, body, .. } = ask;
     caller.may_lock(&app, &lock)?;
-    let Json { value: wish, bytes } = body;
     let nonce = check(&app, &wish)?;
-    let key = match idempotency_key(&headers)? {
+    let key = match idempotency_key(&head.headers)? {
         Some(key) => {
             let request = [lock.as_str().as_bytes(), b"\0", &bytes].concat();
             match app.keys.look_up(&caller.name, &key, &request)? {
@@ -61,14 +52,14 @@ pub(crate) async fn acquire(
                     let left = lease.deadline.saturating_duration_since(Instant::now());
                     let id = lease_id::encode(&lease.token);
                     let text = told(&lease.token, &id, left, &asked, wish.reason.as_deref());
-                    return Ok(created(&id, Body::from(text)));
+                    return Ok(created(&id, text.into()));
                 }
             }
         }
         None => None,
     };
-    // Whoever waits needs neither any more, and there may be many.
-    drop((headers, bytes));
+    // Whoever waits needs none of it any more, and there may be many.
+    drop((head, body, bytes));
     if app.draining.is_cancelled() {
         return Err(shutting_down());
     }
@@ -125,7 +116,7 @@ fn grant(
         owner.give_back(undelivered);
     };
     let body = asked.delivery.answer(text, Box::new(give_back));
-    created(&id, Body::new(body))
+    created(&id, Body::Grant(body))
 }
 
 fn told(

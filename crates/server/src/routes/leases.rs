@@ -1,20 +1,15 @@
 //! Leases by their ids: renew, release, look.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use axum::Extension;
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
+use hyper::StatusCode;
 use leasehold::{ExtendError, LeaseToken, LockStatus, Owner, ReleaseOutcome};
 use serde::Deserialize;
 
 use super::{LeaseAnswer, ok};
-use crate::app::{App, Asked};
-use crate::caller::Caller;
+use crate::ask::Ask;
+use crate::body::{Body, Response};
 use crate::events::More;
-use crate::extract::{Json, Lease};
 use crate::lease_id;
 use crate::problem::{self, Problem};
 use crate::view;
@@ -26,15 +21,12 @@ pub(crate) struct Wish {
     ttl_ms: Option<u64>,
 }
 
-pub(crate) async fn renew(
-    State(app): State<Arc<App>>,
-    Extension(asked): Extension<Asked>,
-    caller: Caller,
-    Lease(mut token): Lease,
-    body: Json<Wish>,
-) -> Result<Response, Problem> {
-    caller.may_lock(&app, &token.name)?;
-    if let Some(ttl) = body.value.ttl_ms {
+pub(crate) async fn renew(mut ask: Ask) -> Result<Response, Problem> {
+    let (caller, mut token) = (ask.caller()?, ask.lease()?);
+    let wish: Wish = ask.json().await?.value;
+    let (app, asked) = (&ask.app, &ask.asked);
+    caller.may_lock(app, &token.name)?;
+    if let Some(ttl) = wish.ttl_ms {
         token.ttl = Duration::from_millis(ttl);
     }
     match app.locks.extend(&token).await {
@@ -91,19 +83,16 @@ fn why_lost<'a>(
     }
 }
 
-pub(crate) async fn release(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Lease(token): Lease,
-) -> Result<Response, Problem> {
-    caller.may_lock(&app, &token.name)?;
+pub(crate) async fn release(ask: Ask) -> Result<Response, Problem> {
+    let (caller, token, app) = (ask.caller()?, ask.lease()?, &ask.app);
+    caller.may_lock(app, &token.name)?;
     // A repeated release, because the answer to the first got lost.
     if app.known.was_released(&token.holder) {
-        return Ok(StatusCode::NO_CONTENT.into_response());
+        return Ok(no_content());
     }
     let (name, fence) = (token.name.as_str(), token.fence.get());
     match app.release(&token).await {
-        ReleaseOutcome::Released => Ok(StatusCode::NO_CONTENT.into_response()),
+        ReleaseOutcome::Released => Ok(no_content()),
         ReleaseOutcome::AlreadyExpired => Err(problem::lost(
             name,
             fence,
@@ -125,12 +114,15 @@ pub(crate) async fn release(
     }
 }
 
-pub(crate) async fn look(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Lease(token): Lease,
-) -> Result<Response, Problem> {
-    caller.may_see(&app, &token.name)?;
+fn no_content() -> Response {
+    let mut response = Response::new(Body::from(""));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
+pub(crate) async fn look(ask: Ask) -> Result<Response, Problem> {
+    let (caller, token, app) = (ask.caller()?, ask.lease()?, &ask.app);
+    caller.may_see(app, &token.name)?;
     let status = app.locks.inspect(token.name.as_str()).await?;
     match status.holder() {
         Some(owner) if owner.is(&token.holder) => {

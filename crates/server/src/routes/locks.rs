@@ -1,11 +1,7 @@
 //! Looking at locks and nodes, and taking a lock away.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
-use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use leasehold::{Fence, Owner};
@@ -14,9 +10,8 @@ use serde_json::{Value, json};
 
 use super::acquire::check_reason;
 use super::ok;
-use crate::app::App;
-use crate::caller::Caller;
-use crate::extract::{Json, Name};
+use crate::ask::Ask;
+use crate::body::Response;
 use crate::observer;
 use crate::problem::{Kind, Problem};
 use crate::view;
@@ -24,12 +19,9 @@ use crate::view;
 /// How much of its history a lock shows.
 const HISTORY: usize = 50;
 
-pub(crate) async fn inspect(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Name(lock): Name,
-) -> Result<Response, Problem> {
-    caller.may_see(&app, &lock)?;
+pub(crate) async fn inspect(ask: Ask) -> Result<Response, Problem> {
+    let (caller, lock, app) = (ask.caller()?, ask.lock()?, &ask.app);
+    caller.may_see(app, &lock)?;
     let status = app.locks.inspect(lock.as_str()).await?;
     let mut value = view::lock(&status, SystemTime::now(), app.waiting.count(&lock));
     let granted = match status.owner() {
@@ -53,13 +45,10 @@ pub(crate) struct Part {
     cursor: Option<String>,
 }
 
-pub(crate) async fn list(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    part: Result<Query<Part>, QueryRejection>,
-) -> Result<Response, Problem> {
-    caller.may_read(&app)?;
-    let Query(part) = part.map_err(|error| Problem::new(Kind::Invalid, error.body_text()))?;
+pub(crate) async fn list(ask: Ask) -> Result<Response, Problem> {
+    let (caller, app) = (ask.caller()?, &ask.app);
+    caller.may_read(app)?;
+    let part: Part = ask.query()?;
     let limit = part.limit.unwrap_or(100);
     if !(1..=1000).contains(&limit) {
         return Err(Problem::field("limit", "limit is between 1 and 1000"));
@@ -98,14 +87,11 @@ pub(crate) struct Force {
     reason: String,
 }
 
-pub(crate) async fn force_release(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Name(lock): Name,
-    body: Json<Force>,
-) -> Result<Response, Problem> {
-    caller.must_be_admin(&app, &lock)?;
-    let Force { expected_fence, reason } = body.value;
+pub(crate) async fn force_release(mut ask: Ask) -> Result<Response, Problem> {
+    let (caller, lock) = (ask.caller()?, ask.lock()?);
+    let Force { expected_fence, reason } = ask.json().await?.value;
+    let app = &ask.app;
+    caller.must_be_admin(app, &lock)?;
     check_reason(&reason)?;
     if reason.trim().is_empty() {
         return Err(Problem::field("reason", "say why, for the record"));
@@ -148,22 +134,18 @@ pub(crate) async fn force_release(
     Ok(ok(&json!({"name": lock.as_str(), "released": released, "fence": expected_fence})))
 }
 
-pub(crate) async fn cluster(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-) -> Result<Response, Problem> {
+pub(crate) fn cluster(ask: &Ask) -> Result<Response, Problem> {
+    let (caller, app) = (ask.caller()?, &ask.app);
     // Whoever may lock needs to know how long a lease may be.
     let _ = caller;
     Ok(ok(&view::cluster(&app.locks, &app.backend)))
 }
 
-pub(crate) async fn overview(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-) -> Result<Response, Problem> {
-    caller.may_read(&app)?;
-    observer::look(&app).await;
-    let mut value = observer::overview(&app);
+pub(crate) async fn overview(ask: Ask) -> Result<Response, Problem> {
+    let (caller, app) = (ask.caller()?, &ask.app);
+    caller.may_read(app)?;
+    observer::look(app).await;
+    let mut value = observer::overview(app);
     value["series"] = json!({"step_ms": 1000, "points": app.stats.series()});
     Ok(ok(&value))
 }

@@ -1,16 +1,12 @@
 //! What needs no lock: health, metrics, the description of the API, the dashboard.
 
-use std::sync::Arc;
-
-use axum::extract::{Path, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
-use axum::http::{HeaderValue, StatusCode};
-use axum::response::{IntoResponse as _, Response};
+use hyper::StatusCode;
+use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue};
 use serde_json::json;
 
-use super::{answer, ok};
-use crate::app::App;
-use crate::caller::Caller;
+use super::{json_answer, ok, typed};
+use crate::ask::Ask;
+use crate::body::Response;
 use crate::dashboard;
 use crate::metrics;
 use crate::problem::{Kind, Problem};
@@ -25,15 +21,16 @@ const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
-pub(crate) async fn version() -> Response {
+pub(crate) fn version() -> Response {
     ok(&json!({"name": "leasehold", "version": env!("CARGO_PKG_VERSION")}))
 }
 
-pub(crate) async fn health() -> Response {
+pub(crate) fn health() -> Response {
     ok(&json!({"status": "ok"}))
 }
 
-pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
+pub(crate) fn ready(ask: &Ask) -> Response {
+    let app = &ask.app;
     let nodes = app.locks.nodes();
     let (available, quorum) = (view::available(&nodes), app.locks.quorum());
     let (status, word) = if app.draining.is_cancelled() {
@@ -49,36 +46,33 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
         "quorum": quorum,
         "configured": nodes.len(),
     });
-    answer(status, &value)
+    json_answer(status, &value)
 }
 
-pub(crate) async fn metrics(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-) -> Result<Response, Problem> {
-    caller.may_read(&app)?;
-    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], app.metrics.text()).into_response())
+pub(crate) fn metrics(ask: &Ask) -> Result<Response, Problem> {
+    let (caller, app) = (ask.caller()?, &ask.app);
+    caller.may_read(app)?;
+    Ok(typed(StatusCode::OK, metrics::CONTENT_TYPE, app.metrics.text()))
 }
 
-pub(crate) async fn openapi() -> Response {
-    ([(CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+pub(crate) fn openapi() -> Response {
+    typed(StatusCode::OK, "application/json", OPENAPI)
 }
 
-pub(crate) async fn index() -> Result<Response, Problem> {
+pub(crate) fn index() -> Result<Response, Problem> {
     page("index.html")
 }
 
-pub(crate) async fn asset(Path(file): Path<String>) -> Result<Response, Problem> {
-    page(&file)
+pub(crate) fn asset(ask: &Ask) -> Result<Response, Problem> {
+    page(&ask.variable()?)
 }
 
 fn page(file: &str) -> Result<Response, Problem> {
     let found = dashboard::FILES.iter().find(|(name, ..)| *name == file);
     let (_, media_type, content) =
         found.ok_or_else(|| Problem::new(Kind::NotFound, "there is no such file"))?;
-    let mut response = (*content).into_response();
+    let mut response = typed(StatusCode::OK, media_type, *content);
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(CONTENT_SECURITY_POLICY, PAGE_POLICY);
     // Asked for again after an update, and small.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));

@@ -1,38 +1,31 @@
 //! Event streams (SSE): of everything, and of one lock.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderValue};
-use axum::response::Response;
 use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::{CACHE_CONTROL, HeaderValue};
 use leasehold::LockName;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::typed;
 use crate::app::App;
+use crate::ask::Ask;
+use crate::body::{Body, Response};
 use crate::caller::Caller;
 use crate::events::{Ear, Event, Listener};
-use crate::extract::Name;
 use crate::observer;
-use crate::problem::{Kind, Problem};
+use crate::problem::Problem;
 
 /// How often one lock is looked at for those who listen to it.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often a silent stream shows that it is alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
-
-/// A stream that goes on: its connection is not idle.
-#[derive(Clone)]
-pub(crate) struct Streaming;
 
 /// Where to go on.
 #[derive(Debug, Deserialize)]
@@ -40,37 +33,23 @@ pub(crate) struct From {
     last_event_id: Option<String>,
 }
 
-pub(crate) async fn of_all(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    headers: HeaderMap,
-    from: Result<Query<From>, QueryRejection>,
-) -> Result<Response, Problem> {
-    caller.may_read(&app)?;
-    stream(app, caller, None, &headers, from)
+pub(crate) fn of_all(ask: Ask) -> Result<Response, Problem> {
+    let caller = ask.caller()?;
+    caller.may_read(&ask.app)?;
+    stream(ask, caller, None)
 }
 
-pub(crate) async fn of_lock(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Name(lock): Name,
-    headers: HeaderMap,
-    from: Result<Query<From>, QueryRejection>,
-) -> Result<Response, Problem> {
-    caller.may_see(&app, &lock)?;
-    stream(app, caller, Some(lock), &headers, from)
+pub(crate) fn of_lock(ask: Ask) -> Result<Response, Problem> {
+    let (caller, lock) = (ask.caller()?, ask.lock()?);
+    caller.may_see(&ask.app, &lock)?;
+    stream(ask, caller, Some(lock))
 }
 
-fn stream(
-    app: Arc<App>,
-    caller: Caller,
-    lock: Option<LockName>,
-    headers: &HeaderMap,
-    from: Result<Query<From>, QueryRejection>,
-) -> Result<Response, Problem> {
-    let Query(from) = from.map_err(|error| Problem::new(Kind::Invalid, error.body_text()))?;
-    let header = headers.get("last-event-id").and_then(|value| value.to_str().ok());
+fn stream(ask: Ask, caller: Caller, lock: Option<LockName>) -> Result<Response, Problem> {
+    let from: From = ask.query()?;
+    let header = ask.head.headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let last = header.map(str::to_owned).or(from.last_event_id);
+    let app = ask.app;
     let (missed, ear) = app.events.listen(last.as_deref());
     let mut out = VecDeque::new();
     let hello = json!({
@@ -104,15 +83,13 @@ fn stream(
     }
     let frames = futures_util::stream::unfold(stream, async |mut stream| {
         let frame = stream.next().await?;
-        Some((Ok::<_, Infallible>(frame), stream))
+        Some((frame, stream))
     });
-    let mut response = Response::new(Body::from_stream(frames));
+    let mut response = typed(StatusCode::OK, "text/event-stream", Body::Stream(Box::pin(frames)));
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // Proxies that gather answers would hold events back.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response.extensions_mut().insert(Streaming);
     Ok(response)
 }
 
