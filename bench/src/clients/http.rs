@@ -86,11 +86,17 @@ pub(crate) async fn exchange(
         if read == 0 {
             return Err("the server closed the connection".to_owned());
         }
-        let text = std::str::from_utf8(&answer).map_err(|error| error.to_string())?;
-        let Some((head, rest)) = text.split_once("\r\n\r\n") else { continue };
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-        if rest.len() >= length.map_or(Ok(0), str::parse).map_err(|_| "no length".to_owned())? {
-            return Ok(text.to_owned());
+        if is_whole(&answer)? {
+            return String::from_utf8(answer).map_err(|error| error.to_string());
         }
     }
+}
+
+/// Whether the head is there, and as much as it promises.
+fn is_whole(answer: &[u8]) -> Result<bool, String> {
+    let text = std::str::from_utf8(answer).map_err(|error| error.to_string())?;
+    let Some((head, rest)) = text.split_once("\r\n\r\n") else { return Ok(false) };
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let length: usize = length.map_or(Ok(0), str::parse).map_err(|_| "no length".to_owned())?;
+    Ok(rest.len() >= length)
 }
