@@ -147,20 +147,22 @@ impl Front {
         let _in_flight = InFlight::begin(&self.app);
         let began = asked.at;
         let (head, body) = request.into_parts();
-        let (method, uri, span) =
-            (trace::method(&head.method), head.uri.clone(), trace::span(&head));
-        let found = routes::find(uri.path());
+        let (method, span) = (trace::method(&head.method), trace::span(&head));
+        // A copy: the head is a part of what was read, and would keep all of that while somebody waits.
+        let path: Box<str> = head.uri.path().into();
+        let found = routes::find(&path);
         let answered = match &found {
             Some(found) => {
                 let (app, variable) = (self.app.clone(), found.variable.clone());
-                let ask = Ask { app, asked, head, body, variable };
+                // Boxed: it is moved through several futures, and whoever waits needs it no more.
+                let ask = Box::new(Ask { app, asked, head, body, variable });
                 routes::answer(found, ask).instrument(span.clone()).await
             }
             None => Err(Problem::new(Kind::NotFound, "there is no such path; see /openapi.json")),
         };
         let mut response = answered.unwrap_or_else(|problem| {
             span.in_scope(|| debug!(kind = ?problem.kind, "{}", problem.detail()));
-            problem.render(uri.path())
+            problem.render(&path)
         });
         secure(&mut response);
         let took = began.elapsed();

@@ -37,10 +37,10 @@ pub(crate) struct Wish {
 /// The longest reason, in characters: a sentence, not an essay.
 pub(crate) const REASON_MOST: usize = 500;
 
-pub(crate) async fn acquire(mut ask: Ask) -> Result<Response, Problem> {
+pub(crate) async fn acquire(mut ask: Box<Ask>) -> Result<Response, Problem> {
     let (caller, lock) = (ask.caller()?, ask.lock()?);
     let Json { value: wish, bytes } = ask.json::<Wish>().await?;
-    let Ask { app, asked, head, body, .. } = ask;
+    let Ask { app, asked, head, body, .. } = *ask;
     caller.may_lock(&app, &lock)?;
     let nonce = check(&app, &wish)?;
     let key = match idempotency_key(&head.headers)? {

@@ -21,7 +21,7 @@ pub(crate) struct Wish {
     ttl_ms: Option<u64>,
 }
 
-pub(crate) async fn renew(mut ask: Ask) -> Result<Response, Problem> {
+pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
     let (caller, mut token) = (ask.caller()?, ask.lease()?);
     let wish: Wish = ask.json().await?.value;
     let (app, asked) = (&ask.app, &ask.asked);
@@ -83,7 +83,7 @@ fn why_lost<'a>(
     }
 }
 
-pub(crate) async fn release(ask: Ask) -> Result<Response, Problem> {
+pub(crate) async fn release(ask: Box<Ask>) -> Result<Response, Problem> {
     let (caller, token, app) = (ask.caller()?, ask.lease()?, &ask.app);
     caller.may_lock(app, &token.name)?;
     // A repeated release, because the answer to the first got lost.
@@ -120,7 +120,7 @@ fn no_content() -> Response {
     response
 }
 
-pub(crate) async fn look(ask: Ask) -> Result<Response, Problem> {
+pub(crate) async fn look(ask: Box<Ask>) -> Result<Response, Problem> {
     let (caller, token, app) = (ask.caller()?, ask.lease()?, &ask.app);
     caller.may_see(app, &token.name)?;
     let status = app.locks.inspect(token.name.as_str()).await?;

@@ -19,7 +19,7 @@ use crate::view;
 /// How much of its history a lock shows.
 const HISTORY: usize = 50;
 
-pub(crate) async fn inspect(ask: Ask) -> Result<Response, Problem> {
+pub(crate) async fn inspect(ask: Box<Ask>) -> Result<Response, Problem> {
     let (caller, lock, app) = (ask.caller()?, ask.lock()?, &ask.app);
     caller.may_see(app, &lock)?;
     let status = app.locks.inspect(lock.as_str()).await?;
@@ -45,7 +45,7 @@ pub(crate) struct Part {
     cursor: Option<String>,
 }
 
-pub(crate) async fn list(ask: Ask) -> Result<Response, Problem> {
+pub(crate) async fn list(ask: Box<Ask>) -> Result<Response, Problem> {
     let (caller, app) = (ask.caller()?, &ask.app);
     caller.may_read(app)?;
     let part: Part = ask.query()?;
@@ -87,7 +87,7 @@ pub(crate) struct Force {
     reason: String,
 }
 
-pub(crate) async fn force_release(mut ask: Ask) -> Result<Response, Problem> {
+pub(crate) async fn force_release(mut ask: Box<Ask>) -> Result<Response, Problem> {
     let (caller, lock) = (ask.caller()?, ask.lock()?);
     let Force { expected_fence, reason } = ask.json().await?.value;
     let app = &ask.app;
@@ -141,7 +141,7 @@ pub(crate) fn cluster(ask: &Ask) -> Result<Response, Problem> {
     Ok(ok(&view::cluster(&app.locks, &app.backend)))
 }
 
-pub(crate) async fn overview(ask: Ask) -> Result<Response, Problem> {
+pub(crate) async fn overview(ask: Box<Ask>) -> Result<Response, Problem> {
     let (caller, app) = (ask.caller()?, &ask.app);
     caller.may_read(app)?;
     observer::look(app).await;

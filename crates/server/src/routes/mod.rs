@@ -94,7 +94,7 @@ fn variable(template: &str, path: &str) -> Option<Range<usize>> {
 
 /// Answers. What few ask for is boxed: a future is as large as its largest branch, and every
 /// connection has one.
-pub(crate) async fn answer(found: &Found, ask: Ask) -> Result<Response, Problem> {
+pub(crate) async fn answer(found: &Found, ask: Box<Ask>) -> Result<Response, Problem> {
     const POST: Method = Method::POST;
     const DELETE: Method = Method::DELETE;
     // Whoever asks for the head only is not sent the rest.
@@ -109,7 +109,7 @@ pub(crate) async fn answer(found: &Found, ask: Ask) -> Result<Response, Problem>
     }
 }
 
-async fn get(found: &Found, ask: Ask) -> Result<Response, Problem> {
+async fn get(found: &Found, ask: Box<Ask>) -> Result<Response, Problem> {
     match found.route {
         Route::Lease => leases::look(ask).await,
         Route::Lock => locks::inspect(ask).await,

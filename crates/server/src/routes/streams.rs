@@ -33,19 +33,19 @@ pub(crate) struct From {
     last_event_id: Option<String>,
 }
 
-pub(crate) fn of_all(ask: Ask) -> Result<Response, Problem> {
+pub(crate) fn of_all(ask: Box<Ask>) -> Result<Response, Problem> {
     let caller = ask.caller()?;
     caller.may_read(&ask.app)?;
     stream(ask, caller, None)
 }
 
-pub(crate) fn of_lock(ask: Ask) -> Result<Response, Problem> {
+pub(crate) fn of_lock(ask: Box<Ask>) -> Result<Response, Problem> {
     let (caller, lock) = (ask.caller()?, ask.lock()?);
     caller.may_see(&ask.app, &lock)?;
     stream(ask, caller, Some(lock))
 }
 
-fn stream(ask: Ask, caller: Caller, lock: Option<LockName>) -> Result<Response, Problem> {
+fn stream(ask: Box<Ask>, caller: Caller, lock: Option<LockName>) -> Result<Response, Problem> {
     let from: From = ask.query()?;
     let header = ask.head.headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let last = header.map(str::to_owned).or(from.last_event_id);
