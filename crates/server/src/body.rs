@@ -7,11 +7,20 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures_util::Stream;
 use http_body::{Frame, SizeHint};
+use hyper::{HeaderMap, StatusCode};
 
 use crate::delivery::GrantBody;
 
 /// An answer of ours.
 pub(crate) type Response = hyper::Response<Body>;
+
+/// An answer with room for the headers that it is going to have.
+pub(crate) fn response(status: StatusCode, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    *response.headers_mut() = HeaderMap::with_capacity(8);
+    response
+}
 
 /// What an answer says.
 pub(crate) enum Body {

@@ -9,7 +9,7 @@ use leasehold::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::body::{Body, Response};
+use crate::body::{Response, response};
 use crate::view;
 
 /// What kind of problem: its name stands in `type`.
@@ -169,8 +169,7 @@ impl Problem {
         if let Some(document) = document.as_object_mut() {
             document.extend(self.more.members);
         }
-        let mut response = Response::new(Body::from(document.to_string()));
-        *response.status_mut() = status;
+        let mut response = response(status, document.to_string());
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         for (name, value) in self.more.headers {

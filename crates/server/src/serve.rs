@@ -192,7 +192,6 @@ fn no_room() -> String {
 fn secure(response: &mut Response) {
     const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
     let headers = response.headers_mut();
-    headers.reserve(5);
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));

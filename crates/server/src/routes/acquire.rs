@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
+use hyper::header::{HeaderMap, HeaderValue, LOCATION};
 use leasehold::{AcquireError, DEFAULT_TTL, Guard, LeaseToken, LockName, LockRequest};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::LeaseAnswer;
+use super::{LeaseAnswer, typed};
 use crate::app::{App, Asked};
 use crate::ask::{Ask, Json};
 use crate::body::{Body, Response};
@@ -135,13 +135,9 @@ fn told(
 }
 
 fn created(id: &str, body: Body) -> Response {
-    let mut response = Response::new(body);
-    *response.status_mut() = StatusCode::CREATED;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let location = format!("/v1/leases/{id}");
-    if let Ok(location) = HeaderValue::from_str(&location) {
-        headers.insert(LOCATION, location);
+    let mut response = typed(StatusCode::CREATED, "application/json", body);
+    if let Ok(location) = HeaderValue::try_from(format!("/v1/leases/{id}")) {
+        response.headers_mut().insert(LOCATION, location);
     }
     response
 }

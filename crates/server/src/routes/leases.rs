@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::{LeaseAnswer, ok};
 use crate::ask::Ask;
-use crate::body::{Body, Response};
+use crate::body::{Response, response};
 use crate::events::More;
 use crate::lease_id;
 use crate::problem::{self, Problem};
@@ -115,9 +115,7 @@ pub(crate) async fn release(ask: Box<Ask>) -> Result<Response, Problem> {
 }
 
 fn no_content() -> Response {
-    let mut response = Response::new(Body::from(""));
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    response
+    response(StatusCode::NO_CONTENT, "")
 }
 
 pub(crate) async fn look(ask: Box<Ask>) -> Result<Response, Problem> {

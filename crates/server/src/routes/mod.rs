@@ -16,7 +16,7 @@ use hyper::{Method, StatusCode};
 use serde::Serialize;
 
 use crate::ask::Ask;
-use crate::body::{Body, Response};
+use crate::body::{Body, Response, response};
 use crate::problem::Problem;
 
 /// A path that is served.
@@ -133,8 +133,7 @@ async fn get(found: &Found, ask: Box<Ask>) -> Result<Response, Problem> {
 
 /// An answer of this type.
 fn typed(status: StatusCode, media_type: &'static str, body: impl Into<Body>) -> Response {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = status;
+    let mut response = response(status, body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
 }
