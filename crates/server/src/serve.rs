@@ -170,8 +170,8 @@ impl Front {
         let code = response.status().as_u16();
         self.app.metrics.http.answered(route, method, code, took);
         span.in_scope(|| debug!(code, ms = took.as_secs_f64() * 1e3, "answered"));
-        // A stream goes on.
-        if !matches!(response.body(), Body::Stream(_)) {
+        // A stream goes on, unless only its head was asked for.
+        if method == "HEAD" || !matches!(response.body(), Body::Stream(_)) {
             connection.idle();
         }
         Ok(response)

@@ -41,7 +41,7 @@ pub(crate) async fn inspect(ask: Box<Ask>) -> Result<Response, Problem> {
 pub(crate) struct Part {
     #[serde(default)]
     prefix: String,
-    limit: Option<usize>,
+    limit: Option<String>,
     cursor: Option<String>,
 }
 
@@ -49,10 +49,10 @@ pub(crate) async fn list(ask: Box<Ask>) -> Result<Response, Problem> {
     let (caller, app) = (ask.caller()?, &ask.app);
     caller.may_read(app)?;
     let part: Part = ask.query()?;
-    let limit = part.limit.unwrap_or(100);
-    if !(1..=1000).contains(&limit) {
-        return Err(Problem::field("limit", "limit is between 1 and 1000"));
-    }
+    let limit = part.limit.as_deref().map_or(Some(100), |text| text.parse().ok());
+    let limit = limit
+        .filter(|limit| (1..=1000).contains(limit))
+        .ok_or_else(|| Problem::field("limit", "limit is a number between 1 and 1000"))?;
     let after = match &part.cursor {
         None => None,
         Some(cursor) => {

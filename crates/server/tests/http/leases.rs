@@ -155,6 +155,8 @@ async fn nonsense_is_answered_with_a_sentence_and_the_right_status() {
         assert!(answer.json["detail"].as_str().unwrap().len() > 10, "{answer:?}");
         assert_eq!(answer.json["instance"], path.split('?').next().unwrap(), "{answer:?}");
     }
+    let wrong = running.ask("GET", "/v1/locks?limit=x", "").await;
+    assert_eq!(wrong.json["field"], "limit");
     let wrong = running.ask("PUT", "/v1/leases/x", "").await;
     assert_eq!(wrong.header("allow"), Some("GET,HEAD,DELETE"));
     assert!(running.is_free("l").await);
