@@ -1,14 +1,16 @@
-//! Whether a node's answers count. A node that may have forgotten something must not vote before
-//! everything it may have forgotten is over, and then only above a floor that covers the fences it
-//! gave. Decided here from what the node says of itself; asking and writing is the driver's work.
+//! Whether a node's answers count. A vote belongs to one life of one server: a node that may have
+//! forgotten something must not vote before everything it may have forgotten is over, and then only
+//! above a floor that covers the fences it gave; and an address behind which another server answers
+//! is not the node that was admitted. Decided here from what the node says of itself, all of it read
+//! in one atomic step; asking and writing is the driver's work.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    ClockJump, ClockSample, ClockWatch, Drift, Facts, Fence, Fingerprint, Moment, NodeError,
-    Record, RecordState, Role,
+    ClockJump, ClockSample, ClockWatch, Drift, Facts, Fence, Fingerprint, MemberName, Moment,
+    NodeError, Origin, Record, RecordState, Role,
 };
 
 /// What a client expects of its nodes. The same for all nodes of a cluster.
@@ -37,7 +39,8 @@ pub struct AdmissionPolicy {
 pub struct Pass {
     /// The node's record, to the letter.
     pub record: Arc<str>,
-    /// The connection on which it was read. Behind another one may be a server that restarted.
+    /// The connection on which it was read, and the server that was met on it. Behind another one
+    /// may be a server that restarted.
     pub generation: u64,
     /// An absent fence counts as this, so a proposal must be above it.
     pub floor: Fence,
@@ -103,14 +106,55 @@ pub enum AdmissionStep {
 #[derive(Debug, Clone)]
 pub struct Admission {
     policy: AdmissionPolicy,
+    member: MemberName,
     standing: Standing,
+    lives: Lives,
+    is_compared: bool,
     clock: ClockWatch,
     minds_jumps: bool,
     suspended: Option<(Moment, ClockJump)>,
     warning: Option<String>,
 }
 
+/// The lives that were met at one address, in the order of their first coming.
+#[derive(Debug, Clone, Default)]
+struct Lives {
+    met: Vec<u128>,
+    /// Once one of them came back after another, none of them is the member.
+    take_turns: bool,
+}
+
+impl Lives {
+    /// So many are remembered. A server that is restarted more often than that is not confused with
+    /// one that comes back, it is only not recognised.
+    const REMEMBERED: usize = 16;
+
+    /// A server with this life answers. Whether it is one of several that take turns.
+    fn meet(&mut self, life: u128) -> bool {
+        match self.met.iter().position(|met| *met == life) {
+            Some(at) if at + 1 == self.met.len() => {}
+            Some(_) => self.take_turns = true,
+            None => {
+                if std::mem::take(&mut self.take_turns) {
+                    // Somebody put it right: a life that none of them had.
+                    self.met.clear();
+                }
+                self.met.push(life);
+                if self.met.len() > Self::REMEMBERED {
+                    self.met.remove(0);
+                }
+            }
+        }
+        self.take_turns
+    }
+}
+
 impl AdmissionPolicy {
+    /// What the record of the member called `name` calls it.
+    pub fn member(&self, name: &str) -> MemberName {
+        if self.nodes == 1 { MemberName::of_one() } else { MemberName::new(name) }
+    }
+
     /// How long a node that forgot must not vote: until the longest lease that it may have granted
     /// is over, and until its clock is above every number that it may have given.
     pub fn quarantine_for(&self, max_ttl: Duration) -> Duration {
@@ -120,12 +164,19 @@ impl AdmissionPolicy {
 }
 
 impl Admission {
-    /// A node that nobody asked yet.
-    pub fn new(policy: AdmissionPolicy) -> Self {
+    /// How many connections are compared before a member votes for the first time.
+    pub const COMPARED: usize = 3;
+
+    /// The member called `member`, which nobody asked yet.
+    pub fn new(policy: AdmissionPolicy, member: &str) -> Self {
         let clock = ClockWatch::new(policy.drift);
+        let member = policy.member(member);
         Self {
             policy,
+            member,
             standing: Standing::Unknown,
+            lives: Lives::default(),
+            is_compared: false,
             clock,
             minds_jumps: true,
             suspended: None,
@@ -148,19 +199,43 @@ impl Admission {
         self.clock.offset_micros()
     }
 
+    /// Its name, as it stands in the record.
+    pub fn member(&self) -> &MemberName {
+        &self.member
+    }
+
+    /// How many connections the next examination shall open beside the node's own and compare:
+    /// several servers may answer at one address.
+    pub fn compares(&self) -> usize {
+        if self.is_compared { 0 } else { Self::COMPARED - 1 }
+    }
+
+    /// Another member, `twin`, shows the same server: neither votes.
+    pub fn is_one_server_with(&mut self, twin: &MemberName) {
+        let member = &self.member;
+        let reason = format!(
+            "{member} and {twin} are one server: it would be counted twice, so neither votes; \
+             give each member the address of a server of its own"
+        );
+        self.standing = Standing::Refused { reason };
+    }
+
     /// The node did not answer.
     pub fn down(&mut self, error: NodeError) {
         self.standing = Standing::Down(error);
     }
 
     /// Judges what the node says of itself. `life` is 128 fresh random bits, used if the node needs
-    /// a new record.
+    /// a new record; `twin` is the member that shows the same server, by the [`Roster`].
+    ///
+    /// [`Roster`]: crate::Roster
     pub fn examine(
         &mut self,
         sent: Moment,
         received: Moment,
         facts: &Facts,
         life: u128,
+        twin: Option<&MemberName>,
     ) -> AdmissionStep {
         self.minds_jumps = facts.server.expires_by_wall;
         self.observe_clock(ClockSample { sent, received, clock: facts.clock });
@@ -170,14 +245,15 @@ impl Admission {
                  set `maxmemory-policy noeviction`, or give it no maxmemory"
             )
         });
-        if let Some(reason) = self.unfit(facts) {
+        if let Some(reason) = self.unfit(facts).or_else(|| self.several_servers(facts)) {
             return self.refuse(reason);
         }
+        if let Some(twin) = twin {
+            self.is_one_server_with(twin);
+            return AdmissionStep::Settled;
+        }
         let Some(text) = &facts.record else {
-            return AdmissionStep::Replace {
-                expected: None,
-                record: self.new_life(facts, None, life),
-            };
+            return self.begin_life(received, facts, None, life);
         };
         let record = match Record::parse(text) {
             Ok(record) => record,
@@ -192,15 +268,46 @@ impl Admission {
             self.standing = Standing::Foreign { reason };
             return AdmissionStep::Settled;
         }
-        if let Some(reason) = self.disagreement(&record) {
+        if let Some(reason) = self.another_member(&record).or_else(|| self.disagreement(&record)) {
             return self.refuse(reason);
         }
-        let expected = Some(Arc::from(text.as_str()));
-        if let Some(record) = self.successor(&record, facts, life) {
+        if !record.is_by(&facts.server) {
+            // It restarted with what it had on disk, or has the data of another server, or is one.
+            // Nothing that it says of its disk tells which of the last writes are missing.
+            return self.begin_life(received, facts, Some((text, &record)), life);
+        }
+        if self.lives.meet(record.life) {
+            return self.refuse(format!(
+                "several servers take turns at its address (this one has life {:.8}, and came \
+                 back after another): let the address lead to one server, and restart this program",
+                format!("{:032x}", record.life)
+            ));
+        }
+        if let Some(record) = self.successor(&record, facts) {
+            let expected = Some(Arc::from(text.as_str()));
             return AdmissionStep::Replace { expected, record };
         }
         self.settle(received, text, &record, facts);
         AdmissionStep::Settled
+    }
+
+    /// The node remembers nothing, or not enough. Until its new record stands there it has no
+    /// standing: what it said before was said by another life.
+    fn begin_life(
+        &mut self,
+        now: Moment,
+        facts: &Facts,
+        old: Option<(&String, &Record)>,
+        life: u128,
+    ) -> AdmissionStep {
+        let record = self.new_life(facts, old.map(|(_, record)| record), life);
+        let until = now.plus(self.policy.quarantine_for(record.max_ttl));
+        self.standing = match record.state {
+            RecordState::Quarantined => Standing::Waiting { until, cause: Cause::Forgot },
+            _ => Standing::Unknown,
+        };
+        let expected = old.map(|(text, _)| Arc::from(text.as_str()));
+        AdmissionStep::Replace { expected, record }
     }
 
     /// A reading of the node's clock that came with another answer.
@@ -233,6 +340,19 @@ impl Admission {
         }
     }
 
+    /// Whether connections to its address met different servers.
+    fn several_servers(&mut self, facts: &Facts) -> Option<String> {
+        let run_id = &facts.server.run_id;
+        let other = facts.others.iter().find(|other| *other != run_id);
+        // Until several agree, several are asked.
+        self.is_compared = other.is_none();
+        let other = other?;
+        Some(format!(
+            "its address is answered by several servers (run ids {run_id:.8} and {other:.8}): \
+             give each server an address of its own"
+        ))
+    }
+
     /// Why this node belongs to others.
     fn foreign(&self, record: &Record) -> Option<String> {
         let is_ours = record.cluster == self.policy.cluster && record.nodes == self.policy.nodes;
@@ -241,6 +361,18 @@ impl Admission {
                 "it belongs to cluster {} of {} node(s), you are configured for cluster {} of {}: \
                  give every client the same member list, spelled the same way",
                 record.cluster, record.nodes, self.policy.cluster, self.policy.nodes
+            )
+        })
+    }
+
+    /// Whether its record names another member of our list.
+    fn another_member(&self, record: &Record) -> Option<String> {
+        let (ours, theirs) = (&self.member, &record.member);
+        (!record.is_of_the_format_before() && ours != theirs).then(|| {
+            format!(
+                "its record says that it is {theirs}, not {ours}: correct its address; if this is \
+                 {ours} with a copy of the data of {theirs}, delete the record, and it sits out its \
+                 quarantine"
             )
         })
     }
@@ -258,14 +390,12 @@ impl Admission {
     }
 
     /// The record that must stand there before the node can be judged, if not the present one.
-    fn successor(&self, record: &Record, facts: &Facts, life: u128) -> Option<Record> {
-        if record.run_id != facts.server.run_id {
-            // It came back with what it had on disk. Unless each write was there before it was
-            // answered, the last ones may be missing.
-            return Some(if facts.server.durable {
-                Record { run_id: facts.server.run_id.clone(), ..record.clone() }
-            } else {
-                self.new_life(facts, Some(record), life)
+    fn successor(&self, record: &Record, facts: &Facts) -> Option<Record> {
+        if record.is_of_the_format_before() {
+            return Some(Record {
+                member: self.member.clone(),
+                replication_id: facts.server.replication_id.clone(),
+                ..record.clone()
             });
         }
         match record.state {
@@ -298,9 +428,12 @@ impl Admission {
         Record {
             cluster: self.policy.cluster,
             nodes: self.policy.nodes,
+            member: self.member.clone(),
             max_ttl: self.policy.max_ttl.unwrap_or(adopted),
             life,
             run_id: facts.server.run_id.clone(),
+            replication_id: facts.server.replication_id.clone(),
+            origin: if old.is_some() { Origin::Later } else { Origin::First },
             state: if self.policy.quarantine {
                 RecordState::Quarantined
             } else {
@@ -391,7 +524,7 @@ impl fmt::Display for Cause {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ServerFacts, WallMicros};
+    use crate::{Roster, ServerFacts, WallMicros};
 
     const SECOND: u64 = 1_000_000;
 
@@ -416,18 +549,20 @@ mod tests {
             server: ServerFacts {
                 version: "redis 7.0.15".into(),
                 run_id: "run1".into(),
+                replication_id: "repl1".into(),
                 role: Role::Primary,
                 evicts: None,
-                durable: false,
+                persists: false,
                 expires_by_wall: true,
             },
+            others: Vec::new(),
         }
     }
 
     /// Examines at the same time on both clocks, plus a constant.
     fn examine(admission: &mut Admission, facts: &Facts) -> AdmissionStep {
         let now = Moment::from_nanos(facts.clock.0 * 1000);
-        admission.examine(now, now, facts, 99)
+        admission.examine(now, now, facts, 99, None)
     }
 
     fn replaced(step: AdmissionStep) -> Record {
@@ -441,9 +576,12 @@ mod tests {
         Record {
             cluster: policy.cluster,
             nodes: policy.nodes,
+            member: policy.member("a"),
             max_ttl: Duration::from_secs(30),
             life: 1,
             run_id: "run1".into(),
+            replication_id: "repl1".into(),
+            origin: Origin::First,
             state: RecordState::Admitted,
             floor: Fence::new(5).unwrap(),
             born: WallMicros(1),
@@ -453,7 +591,7 @@ mod tests {
     #[test]
     fn a_node_without_memory_sits_out_the_quarantine_and_returns_with_its_clock_as_floor() {
         let policy = policy(3);
-        let mut admission = Admission::new(policy.clone());
+        let mut admission = Admission::new(policy.clone(), "a");
         let born = 1_000 * SECOND;
         let record = replaced(examine(&mut admission, &facts(born, None)));
         assert_eq!(record.state, RecordState::Quarantined);
@@ -482,32 +620,172 @@ mod tests {
 
     #[test]
     fn a_quorum_of_one_is_admitted_at_once_above_its_clock() {
-        let mut admission = Admission::new(policy(1));
+        let mut admission = Admission::new(policy(1), "a");
         let record = replaced(examine(&mut admission, &facts(77, None)));
         assert_eq!((record.state, record.floor.get()), (RecordState::Admitted, 77));
     }
 
     #[test]
-    fn a_restart_that_may_have_lost_writes_begins_a_new_life() {
+    fn another_process_or_another_history_begins_a_new_life_whatever_is_on_disk() {
         let policy = policy(3);
-        let mut admission = Admission::new(policy.clone());
         let old = admitted(&policy);
-        let mut after = facts(50 * SECOND, Some(&old));
-        after.server.run_id = "run2".into();
-        let record = replaced(examine(&mut admission, &after));
-        assert_eq!(record.state, RecordState::Quarantined);
-        assert_eq!((record.life, record.run_id.as_str()), (99, "run2"));
-        assert!(record.floor.get() >= 50 * SECOND);
+        for change in [
+            |server: &mut ServerFacts| server.run_id = "run2".into(),
+            |server: &mut ServerFacts| server.replication_id = "repl2".into(),
+        ] {
+            let mut admission = Admission::new(policy.clone(), "a");
+            let mut after = facts(50 * SECOND, Some(&old));
+            examine(&mut admission, &after);
+            assert!(admission.standing().pass().is_some());
+            change(&mut after.server);
+            after.server.persists = true;
+            let record = replaced(examine(&mut admission, &after));
+            assert!(admission.standing().pass().is_none(), "it does not vote meanwhile");
+            assert_eq!((record.state, record.origin), (RecordState::Quarantined, Origin::Later));
+            assert_eq!(record.life, 99);
+            assert!(record.is_by(&after.server));
+            assert!(record.floor.get() >= 50 * SECOND);
+        }
+    }
 
-        after.server.durable = true;
-        let record = replaced(examine(&mut admission, &after));
-        assert_eq!(record, Record { run_id: "run2".into(), ..old });
+    #[test]
+    fn the_record_of_another_member_is_never_taken_over() {
+        let policy = policy(3);
+        let theirs = Record { member: policy.member("b"), ..admitted(&policy) };
+        for run_id in ["run1", "run2"] {
+            let mut admission = Admission::new(policy.clone(), "a");
+            let mut copy = facts(9, Some(&theirs));
+            copy.server.run_id = run_id.into();
+            assert_eq!(examine(&mut admission, &copy), AdmissionStep::Settled);
+            let objection = admission.standing().objection(Moment::default()).unwrap().to_string();
+            assert!(objection.contains("it is b, not a"), "{objection}");
+        }
+    }
+
+    #[test]
+    fn a_quorum_of_one_needs_no_name() {
+        let policy = policy(1);
+        for name in ["a", "b"] {
+            let mut admission = Admission::new(policy.clone(), name);
+            examine(&mut admission, &facts(9, Some(&admitted(&policy))));
+            assert!(admission.standing().pass().is_some(), "{:?}", admission.standing());
+        }
+    }
+
+    #[test]
+    fn two_members_that_show_one_server_do_not_vote_until_they_show_two() {
+        let policy = policy(3);
+        let names = ["a", "b"].map(MemberName::new);
+        let mut roster = Roster::new(3);
+        let mut members = ["a", "b"].map(|name| Admission::new(policy.clone(), name));
+        let mut look = |members: &mut [Admission; 2], member: usize, facts: &Facts| {
+            let twin = roster.show(member, facts);
+            let now = Moment::from_nanos(facts.clock.0 * 1000);
+            members[member].examine(now, now, facts, 99, twin.map(|twin| &names[twin]));
+            if let Some(twin) = twin {
+                members[twin].is_one_server_with(&names[member]);
+            }
+            members.each_ref().map(|member| member.standing().pass().is_some())
+        };
+        let shown = facts(9, Some(&admitted(&policy)));
+        assert_eq!(look(&mut members, 0, &shown), [true, false]);
+        assert_eq!(look(&mut members, 1, &shown), [false, false], "it was the same server");
+        let Standing::Refused { reason } = members[0].standing() else { panic!() };
+        assert!(reason.starts_with("a and b are one server"), "{reason}");
+        // Another database of it has another record, but dies with it.
+        let other = Record { member: names[1].clone(), life: 2, ..admitted(&policy) };
+        assert_eq!(look(&mut members, 1, &facts(9, Some(&other))), [false, false]);
+        assert_eq!(look(&mut members, 0, &shown), [false, false]);
+
+        let mut second = facts(9, Some(&Record { run_id: "run2".into(), ..other }));
+        second.server.run_id = "run2".into();
+        assert_eq!(look(&mut members, 1, &second), [false, true]);
+        assert_eq!(look(&mut members, 0, &shown), [true, true]);
+        // A copy has the record of another server, and is not that server.
+        let mut copy = shown.clone();
+        copy.server.run_id = "run3".into();
+        assert_eq!(look(&mut members, 1, &copy), [true, false]);
+        assert_eq!(look(&mut members, 0, &shown), [true, false]);
+    }
+
+    #[test]
+    fn a_member_that_does_not_answer_shows_nobody() {
+        let shown = facts(9, None);
+        let mut roster = Roster::new(2);
+        assert_eq!(roster.show(0, &shown), None);
+        assert_eq!(roster.show(1, &shown), Some(0));
+        roster.hide(0);
+        assert_eq!(roster.show(1, &shown), None);
+    }
+
+    #[test]
+    fn an_address_with_several_servers_behind_it_is_refused_until_all_connections_agree() {
+        let policy = policy(3);
+        let mut admission = Admission::new(policy.clone(), "a");
+        assert_eq!(admission.compares(), 2);
+        let mut shown = facts(9, Some(&admitted(&policy)));
+        shown.others = vec!["run1".into(), "run2".into()];
+        examine(&mut admission, &shown);
+        let Standing::Refused { reason } = admission.standing() else { panic!() };
+        assert!(reason.contains("several servers"), "{reason}");
+        assert_eq!(admission.compares(), 2, "so it is compared again");
+        shown.others = vec!["run1".into(), "run1".into()];
+        examine(&mut admission, &shown);
+        assert!(admission.standing().pass().is_some());
+        assert_eq!(admission.compares(), 0);
+    }
+
+    #[test]
+    fn a_life_that_comes_back_after_another_is_refused_and_so_is_the_other() {
+        let policy = policy(3);
+        let mut admission = Admission::new(policy.clone(), "a");
+        let server = |number: u128| {
+            let run_id = format!("run{number}");
+            let record = Record { life: number, run_id: run_id.clone(), ..admitted(&policy) };
+            let mut facts = facts(9, Some(&record));
+            facts.server.run_id = run_id;
+            facts
+        };
+        let mut votes = |number| {
+            examine(&mut admission, &server(number));
+            admission.standing().pass().is_some()
+        };
+        assert!(votes(1) && votes(1));
+        assert!(votes(2) && votes(2), "a node that was replaced");
+        assert!(!votes(1), "it was not replaced: they take turns");
+        assert!(!votes(2) && !votes(1), "and nobody can tell who is the member");
+        assert!(votes(3), "somebody put it right");
+        assert!(votes(3) && votes(1), "what was before that is forgotten");
+    }
+
+    #[test]
+    fn a_record_of_the_format_before_is_upgraded_in_one_step() {
+        let policy = policy(3);
+        let new = admitted(&policy);
+        let text = new.to_string().replace("leasehold2", "leasehold1");
+        let gone = ["member=a ", "replid=repl1 ", "origin=first "];
+        let text = gone.iter().fold(text, |text, word| text.replace(word, ""));
+        let mut old = facts(9, None);
+        old.record = Some(text.clone());
+        let mut admission = Admission::new(policy.clone(), "a");
+        let AdmissionStep::Replace { expected, record } = examine(&mut admission, &old) else {
+            panic!("{:?}", admission.standing());
+        };
+        assert_eq!(expected.as_deref(), Some(text.as_str()));
+        assert_eq!(record, Record { origin: Origin::Later, ..new });
+        assert!(admission.standing().pass().is_none());
+        examine(&mut admission, &facts(9, Some(&record)));
+        assert!(admission.standing().pass().is_some(), "it keeps its memory and its vote");
+
+        old.server.run_id = "run2".into();
+        let begun = replaced(examine(&mut Admission::new(policy, "a"), &old));
+        assert_eq!((begun.state, begun.life), (RecordState::Quarantined, 99));
     }
 
     #[test]
     fn a_clock_that_went_back_makes_the_quarantine_start_again() {
         let policy = policy(3);
-        let mut admission = Admission::new(policy.clone());
+        let mut admission = Admission::new(policy.clone(), "a");
         let record =
             Record { state: RecordState::Quarantined, born: WallMicros(900), ..admitted(&policy) };
         let again = replaced(examine(&mut admission, &facts(800, Some(&record))));
@@ -521,7 +799,7 @@ mod tests {
             Record { cluster: Fingerprint::of_members(["a"]), ..admitted(&ours) },
             Record { nodes: 5, ..admitted(&ours) },
         ] {
-            let mut admission = Admission::new(ours.clone());
+            let mut admission = Admission::new(ours.clone(), "a");
             assert_eq!(examine(&mut admission, &facts(9, Some(&record))), AdmissionStep::Settled);
             let objection = admission.standing().objection(Moment::default()).unwrap().to_string();
             assert!(objection.contains("belongs to cluster"), "{objection}");
@@ -533,12 +811,12 @@ mod tests {
     fn max_ttl_belongs_to_the_cluster() {
         let mut ours = policy(3);
         let record = Record { max_ttl: Duration::from_secs(300), ..admitted(&ours) };
-        let mut adopting = Admission::new(ours.clone());
+        let mut adopting = Admission::new(ours.clone(), "a");
         examine(&mut adopting, &facts(9, Some(&record)));
         assert_eq!(adopting.standing().pass().unwrap().max_ttl, Duration::from_secs(300));
 
         ours.max_ttl = Some(Duration::from_secs(30));
-        let mut insisting = Admission::new(ours);
+        let mut insisting = Admission::new(ours, "a");
         examine(&mut insisting, &facts(9, Some(&record)));
         let objection = insisting.standing().objection(Moment::default()).unwrap().to_string();
         assert!(objection.contains("max_ttl 300s, you are configured for 30s"), "{objection}");
@@ -556,7 +834,7 @@ mod tests {
         for (facts, word) in
             [(replica, "replica"), (shard, "cluster mode"), (garbage, "not one of ours")]
         {
-            let mut admission = Admission::new(policy.clone());
+            let mut admission = Admission::new(policy.clone(), "a");
             assert_eq!(examine(&mut admission, &facts), AdmissionStep::Settled);
             let objection = admission.standing().objection(Moment::default()).unwrap().to_string();
             assert!(objection.contains(word), "{objection}");
@@ -568,12 +846,12 @@ mod tests {
         let mut policy = policy(3);
         let mut evicting = facts(9, Some(&admitted(&policy)));
         evicting.server.evicts = Some("volatile-ttl".into());
-        let mut lenient = Admission::new(policy.clone());
+        let mut lenient = Admission::new(policy.clone(), "a");
         examine(&mut lenient, &evicting);
         assert!(lenient.standing().pass().is_some());
         assert!(lenient.warning().unwrap().contains("volatile-ttl"));
         policy.strict = true;
-        let mut strict = Admission::new(policy);
+        let mut strict = Admission::new(policy, "a");
         examine(&mut strict, &evicting);
         assert!(matches!(strict.standing(), Standing::Refused { .. }));
     }
@@ -582,20 +860,20 @@ mod tests {
     fn a_clock_jump_takes_the_vote_away_for_the_quarantine() {
         let policy = policy(3);
         let record = admitted(&policy);
-        let mut admission = Admission::new(policy);
+        let mut admission = Admission::new(policy, "a");
         let at = |s: u64| Moment::from_millis(s * 1000);
         let shows = |s: u64| facts(s * SECOND, Some(&record));
-        admission.examine(at(100), at(100), &shows(5_000), 0);
+        admission.examine(at(100), at(100), &shows(5_000), 0, None);
         assert!(admission.standing().pass().is_some());
-        admission.examine(at(101), at(101), &shows(5_001 + 3_600), 0);
+        admission.examine(at(101), at(101), &shows(5_001 + 3_600), 0, None);
         let Standing::Waiting { until, cause: Cause::Clock(jump) } = admission.standing() else {
             panic!("{:?}", admission.standing());
         };
         assert_eq!(*until, at(101).plus(Duration::from_millis(32_302)));
         assert!((jump.micros - 3_600_000_000).abs() < 20_000, "{jump:?}");
-        admission.examine(at(120), at(120), &shows(5_020 + 3_600), 0);
+        admission.examine(at(120), at(120), &shows(5_020 + 3_600), 0, None);
         assert!(admission.standing().pass().is_none(), "still sitting it out");
-        admission.examine(at(134), at(134), &shows(5_034 + 3_600), 0);
+        admission.examine(at(134), at(134), &shows(5_034 + 3_600), 0, None);
         assert!(admission.standing().pass().is_some());
     }
 
@@ -603,12 +881,12 @@ mod tests {
     fn a_clock_by_which_nothing_expires_may_jump() {
         let policy = policy(1);
         let record = admitted(&policy);
-        let mut admission = Admission::new(policy);
+        let mut admission = Admission::new(policy, "a");
         for (s, shown) in [(100, 5_000), (101, 8_601), (102, 5_002)] {
             let mut facts = facts(shown * SECOND, Some(&record));
             facts.server.expires_by_wall = false;
             let at = Moment::from_millis(s * 1000);
-            admission.examine(at, at, &facts, 0);
+            admission.examine(at, at, &facts, 0, None);
             assert!(admission.standing().pass().is_some(), "{:?}", admission.standing());
             let offset = (shown - s) as i64 * SECOND as i64;
             assert_eq!(

@@ -7,11 +7,14 @@ use leasehold_testkit::{Input, fuzz};
 
 use crate::{
     Admission, AdmissionPolicy, AdmissionStep, ClockSample, Drift, Facts, Fence, Fingerprint,
-    Holder, LABEL_BYTES_MAX, Lease, LockName, Moment, NAME_BYTES_MAX, Owner, Record, RecordState,
-    Role, ServerFacts, Standing, Ttl, WallMicros,
+    Holder, LABEL_BYTES_MAX, Lease, LockName, MemberName, Moment, NAME_BYTES_MAX, Origin, Owner,
+    Record, RecordState, Role, ServerFacts, Standing, Ttl, WallMicros,
 };
 
-const RECORD: &[u8] = b"leasehold1 cluster=00f1e2d3c4b5a697 nodes=5 max_ttl=30000 \
+const RECORD: &[u8] = b"leasehold2 cluster=00f1e2d3c4b5a697 nodes=5 member=a:6379/0 max_ttl=30000 \
+    life=0123456789abcdef0123456789abcdef run=f00 replid=ba5 origin=first state=admitted \
+    floor=1800000000000000 born=1800000000000000";
+const RECORD_BEFORE: &[u8] = b"leasehold1 cluster=00f1e2d3c4b5a697 nodes=5 max_ttl=30000 \
     life=0123456789abcdef0123456789abcdef run=f00 state=admitted floor=1800000000000000 \
     born=1800000000000000";
 
@@ -24,17 +27,21 @@ fn fence(input: &mut Input<'_>) -> Fence {
 }
 
 /// What a server can call itself: printable, without a space.
-fn run_id(input: &mut Input<'_>) -> String {
-    input.bytes().iter().map(|byte| char::from(b'!' + byte % 94)).collect()
+fn word(input: &mut Input<'_>) -> String {
+    let rest = input.bytes().iter().map(|byte| char::from(b'!' + byte % 94));
+    std::iter::once('r').chain(rest).collect()
 }
 
 fn record(input: &mut Input<'_>) -> Record {
     Record {
         cluster: Fingerprint::of_members([input.text().as_str()]),
         nodes: input.number() as usize,
+        member: MemberName::new(&format!("m{}", input.text())),
         max_ttl: Duration::from_millis(input.number()),
         life: u128::from(input.number()) << 64 | u128::from(input.number()),
-        run_id: run_id(input),
+        run_id: word(input),
+        replication_id: word(input),
+        origin: input.pick(&[Origin::First, Origin::Later, Origin::Succession]),
         state: input.pick(&[RecordState::Admitted, RecordState::Quarantined, RecordState::Barred]),
         floor: fence(input),
         born: WallMicros(input.number()),
@@ -43,8 +50,13 @@ fn record(input: &mut Input<'_>) -> Record {
 
 #[test]
 fn any_text_is_a_record_or_is_not_and_a_record_prints_back_to_itself() {
-    fuzz(5000, &[RECORD, b"leasehold2 x", b"leasehold1"], |input| {
-        if let Ok(record) = Record::parse(&input.rest_as_text()) {
+    fuzz(5000, &[RECORD, RECORD_BEFORE, b"leasehold3 x", b"leasehold1"], |input| {
+        let text = input.rest_as_text();
+        if let Ok(record) = Record::parse(&text) {
+            if record.is_of_the_format_before() {
+                assert!(text.starts_with("leasehold1 "), "{text}");
+                return;
+            }
             assert_eq!(Record::parse(&record.to_string()), Ok(record));
         }
     });
@@ -126,6 +138,10 @@ fn policy() -> AdmissionPolicy {
     }
 }
 
+fn member() -> MemberName {
+    policy().member("a")
+}
+
 /// What a node may say of itself, whatever its state of mind.
 fn facts(input: &mut Input<'_>, written: Option<&str>) -> Facts {
     let record = match input.below(4) {
@@ -134,7 +150,10 @@ fn facts(input: &mut Input<'_>, written: Option<&str>) -> Facts {
         2 => {
             let foreign = record(input);
             let cluster = if input.below(4) == 0 { foreign.cluster } else { policy().cluster };
-            Some(Record { cluster, nodes: 3, run_id: "one".into(), ..foreign }.to_string())
+            let member = if input.below(4) == 0 { foreign.member.clone() } else { member() };
+            let (run_id, replication_id) = ("one".into(), "one".into());
+            let ours = Record { cluster, nodes: 3, member, run_id, replication_id, ..foreign };
+            Some(ours.to_string())
         }
         _ => written.map(str::to_owned),
     };
@@ -145,24 +164,28 @@ fn facts(input: &mut Input<'_>, written: Option<&str>) -> Facts {
         server: ServerFacts {
             version: input.text(),
             run_id: input.pick(&["one", "two"]).to_owned(),
+            replication_id: input.pick(&["one", "one", "two"]).to_owned(),
             role: input.pick(&[Role::Primary, Role::Primary, Role::Replica, Role::ClusterMember]),
             evicts: (input.below(4) == 0).then(|| input.text()),
-            durable: input.below(2) == 0,
+            persists: input.below(2) == 0,
             expires_by_wall: input.below(2) == 0,
         },
+        others: (0..input.below(3)).map(|_| input.pick(&["one", "two"]).to_owned()).collect(),
     }
 }
 
 #[test]
-fn whatever_a_node_says_it_votes_only_with_an_admitted_record_of_our_cluster() {
+fn whatever_a_node_says_it_votes_only_with_an_admitted_record_of_our_cluster_and_its_own() {
     fuzz(5000, &[], |input| {
-        let mut admission = Admission::new(policy());
+        let mut admission = Admission::new(policy(), "a");
         let (mut written, mut at) = (None, Moment::default());
         while !input.is_empty() {
             let sent = at.plus(Duration::from_nanos(input.number()));
             at = sent.plus(Duration::from_nanos(input.number()));
             let facts = facts(input, written.as_deref());
-            match admission.examine(sent, at, &facts, u128::from(input.number())) {
+            let twin = (input.below(8) == 0).then(|| MemberName::new("b"));
+            let life = u128::from(input.number());
+            match admission.examine(sent, at, &facts, life, twin.as_ref()) {
                 AdmissionStep::Settled => {}
                 AdmissionStep::Replace { record, .. } => written = Some(record.to_string()),
             }
@@ -175,6 +198,9 @@ fn whatever_a_node_says_it_votes_only_with_an_admitted_record_of_our_cluster() {
                 let record = Record::parse(&pass.record).unwrap();
                 assert_eq!(record.cluster, policy().cluster);
                 assert_eq!(record.state, RecordState::Admitted);
+                assert_eq!(record.member, member());
+                assert!(record.is_by(&facts.server) && twin.is_none());
+                assert!(facts.others.iter().all(|other| *other == facts.server.run_id));
                 assert_eq!((pass.floor, pass.max_ttl), (record.floor, record.max_ttl));
             }
             if let Some((text, raised)) = Record::raised(&facts, duration(input)) {

@@ -6,7 +6,8 @@
 //!
 //! * Words: [`LockName`], [`Holder`], [`Ttl`], [`Fence`], [`Lease`].
 //! * One node: [`LockTable`] is what a node does, as a function; [`Request`] and [`Reply`] are the
-//!   only words exchanged with it; [`Admission`] decides whether its answers count.
+//!   only words exchanged with it; [`Admission`] decides whether its answers count, [`Roster`] that
+//!   no server is counted twice.
 //! * Many nodes: [`Quorum`] counts, [`rounds`] put one question to all nodes.
 //! * Time: [`Keeper`] decides when to extend and when a lease is lost, [`Backoff`] when to ask again,
 //!   [`Proposals`] which number to ask for.
@@ -26,6 +27,7 @@ mod name;
 mod proposals;
 mod quorum;
 mod record;
+mod roster;
 pub mod rounds;
 mod time;
 
@@ -38,10 +40,12 @@ pub use keeper::{Keeper, KeeperStep, LossReason};
 pub use lease::{Lease, LeaseState};
 pub use lock_table::LockTable;
 pub use message::{
-    Answer, Facts, NodeError, Owner, Reply, Request, Role, ServerFacts, Sighting, WallMicros,
+    Answer, Facts, NO_REPLICATION, NodeError, Owner, Reply, Request, Role, ServerFacts, Sighting,
+    WallMicros,
 };
 pub use name::{LockName, NAME_BYTES_MAX, NameError};
 pub use proposals::{Outlook, Proposals};
 pub use quorum::{Quorum, Tally};
-pub use record::{Fingerprint, Record, RecordError, RecordState};
+pub use record::{Fingerprint, MemberName, Origin, Record, RecordError, RecordState};
+pub use roster::Roster;
 pub use time::{Drift, Moment, TTL_MIN, Ttl, TtlError};

@@ -226,7 +226,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Fingerprint, RecordState};
+    use crate::{Fingerprint, MemberName, Origin, RecordState};
 
     const CLOCK: WallMicros = WallMicros(7);
 
@@ -240,9 +240,12 @@ mod tests {
         let record = Record {
             cluster: Fingerprint::of_members(["a"]),
             nodes: 1,
+            member: MemberName::of_one(),
             max_ttl: Duration::from_secs(30),
             life: 1,
             run_id: "run".into(),
+            replication_id: "-".into(),
+            origin: Origin::First,
             state: RecordState::Admitted,
             floor: Fence::new(floor).unwrap(),
             born: WallMicros(0),

@@ -189,7 +189,7 @@ pub struct Sighting {
 /// What a node says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// Counts the connections to this node; a restart cannot hide from it.
+    /// Counts the connections to this node, and the servers that were met on them.
     pub generation: u64,
     /// The node's clock.
     pub clock: WallMicros,
@@ -197,24 +197,33 @@ pub struct Facts {
     pub record: Option<String>,
     /// What kind of server this is.
     pub server: ServerFacts,
+    /// The run ids that other connections to the same address met.
+    pub others: Vec<String>,
 }
 
-/// What kind of server a node is. Read when connecting, and again every few seconds.
+/// What kind of server a node is. Read in the same atomic step as the record and the clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFacts {
     /// Name and version: `redis 7.0.15`.
     pub version: String,
     /// Changes with each start of the server.
     pub run_id: String,
+    /// Names the history of writes that the server has. Changes when the server copies another
+    /// one, also if it does so for a moment and its process lives on. [`NO_REPLICATION`] where
+    /// there is no such thing.
+    pub replication_id: String,
     /// Whether it may vote at all.
     pub role: Role,
     /// Set if the server may throw keys away under memory pressure: its policy.
     pub evicts: Option<String>,
-    /// Whether a write is on disk before it is answered.
-    pub durable: bool,
+    /// Whether it writes each change to its disk, as far as it says. Nothing is decided from it.
+    pub persists: bool,
     /// Whether owners expire by the wall clock, so that a jump of it ends leases early or late.
     pub expires_by_wall: bool,
 }
+
+/// The replication id of a server that is never replicated.
+pub const NO_REPLICATION: &str = "-";
 
 /// What part a server plays among its own kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -340,7 +349,9 @@ impl fmt::Display for Reply {
             Self::Released => f.write_str("released"),
             Self::NotHeld { owner: Some(owner) } => write!(f, "held by {owner}"),
             Self::NotHeld { owner: None } => f.write_str("not held"),
-            Self::Stranger { record: None } => f.write_str("it lost its memory"),
+            Self::Stranger { record: None } => {
+                f.write_str("it is not the server that was examined, or it lost its memory")
+            }
             Self::Stranger { record: Some(_) } => f.write_str("its identity changed"),
             Self::Seen(_) | Self::Locks(_) | Self::Facts(_) => f.write_str("answered"),
             Self::Record { replaced: true } => f.write_str("record written"),

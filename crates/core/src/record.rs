@@ -4,10 +4,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Facts, Fence, WallMicros};
+use crate::{Facts, Fence, ServerFacts, WallMicros};
 
 /// Stands first in each record; the number goes up when the format changes.
-const FORMAT: &str = "leasehold1";
+const FORMAT: &str = "leasehold2";
+/// The format before: no member, no replication id, no origin.
+const FORMAT_BEFORE: &str = "leasehold1";
 
 /// Which nodes belong together: a hash of the member list and its length.
 ///
@@ -23,12 +25,20 @@ pub struct Record {
     pub cluster: Fingerprint,
     /// How many nodes the cluster has.
     pub nodes: usize,
+    /// Which member of the list this server is. Empty in a record of the format before.
+    pub member: MemberName,
     /// The longest Ttl in this cluster; it belongs to the cluster, not to a client.
     pub max_ttl: Duration,
     /// Random; another one each time the node may have forgotten something.
     pub life: u128,
     /// The server process that was running when this was written.
     pub run_id: String,
+    /// The history of writes that this server had then, in its own word; see
+    /// [`ServerFacts::replication_id`](crate::ServerFacts::replication_id). Empty in a record of
+    /// the format before.
+    pub replication_id: String,
+    /// What came before this life.
+    pub origin: Origin,
     /// Whether the node votes.
     pub state: RecordState,
     /// An absent fence counts as this.
@@ -46,6 +56,21 @@ pub enum RecordState {
     Quarantined,
     /// Not before all members have left their old list; never ends by itself.
     Barred,
+}
+
+/// The name of a member as one word: what would end a word, or cannot be seen, is written as `%xx`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct MemberName(String);
+
+/// What came before a life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// Nothing that anybody knows of: the node had no record.
+    First,
+    /// An earlier life, which it may have forgotten.
+    Later,
+    /// Another member list.
+    Succession,
 }
 
 /// Why a text is not a record that this version understands.
@@ -82,6 +107,43 @@ impl Fingerprint {
     }
 }
 
+impl MemberName {
+    /// The word for a member's name, as it stands in the list.
+    pub fn new(name: &str) -> Self {
+        let mut word = String::with_capacity(name.len());
+        for byte in name.bytes() {
+            match byte {
+                b'%' => word.push_str("%25"),
+                0x21..=0x7e => word.push(char::from(byte)),
+                other => word.push_str(&format!("%{other:02x}")),
+            }
+        }
+        Self(word)
+    }
+
+    /// The name of the only member of a list of one, whatever it is called; see
+    /// [`Fingerprint::of_one`].
+    pub fn of_one() -> Self {
+        Self("only".to_owned())
+    }
+
+    /// The word.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn parse(word: &str) -> Option<Self> {
+        let is_word = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic());
+        is_word.then(|| Self(word.to_owned()))
+    }
+}
+
+impl fmt::Display for MemberName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// FNV-1a: the standard library promises no hash that is the same in every build.
 struct Fnv(u64);
 
@@ -105,7 +167,7 @@ impl Record {
     /// dropped can be given again.
     pub fn raised(facts: &Facts, retention: Duration) -> Option<(String, Self)> {
         let text = facts.record.clone()?;
-        let record = Self::parse(&text).ok()?;
+        let record = Self::parse(&text).ok().filter(|record| !record.is_of_the_format_before())?;
         let retention = u64::try_from(retention.as_micros()).ok()?;
         let floor = Fence::new(facts.clock.0.checked_sub(retention)?)?;
         let worth = record.floor.get().saturating_add(retention / 8);
@@ -116,7 +178,7 @@ impl Record {
     pub fn parse(text: &str) -> Result<Self, RecordError> {
         let mut words = text.split(' ');
         let format = words.next().unwrap_or_default();
-        if format != FORMAT {
+        if format != FORMAT && format != FORMAT_BEFORE {
             let is_ours = format
                 .strip_prefix("leasehold")
                 .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
@@ -126,27 +188,77 @@ impl Record {
                 RecordError::Malformed
             });
         }
-        Self::parse_fields(&mut words).ok_or(RecordError::Malformed)
+        Self::parse_fields(&mut words, format == FORMAT_BEFORE).ok_or(RecordError::Malformed)
     }
 
-    fn parse_fields<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Self> {
+    fn parse_fields<'a>(
+        words: &mut impl Iterator<Item = &'a str>,
+        is_before: bool,
+    ) -> Option<Self> {
         let mut field = |name: &str| words.next()?.strip_prefix(name)?.strip_prefix('=');
         let record = Self {
             cluster: Fingerprint(u64::from_str_radix(field("cluster")?, 16).ok()?),
             nodes: field("nodes")?.parse().ok()?,
+            member: match is_before {
+                true => MemberName::default(),
+                false => MemberName::parse(field("member")?)?,
+            },
             max_ttl: Duration::from_millis(field("max_ttl")?.parse().ok()?),
             life: u128::from_str_radix(field("life")?, 16).ok()?,
-            run_id: field("run")?.to_owned(),
-            state: match field("state")? {
-                "admitted" => RecordState::Admitted,
-                "quarantined" => RecordState::Quarantined,
-                "barred" => RecordState::Barred,
-                _ => return None,
+            run_id: word(field("run")?)?,
+            replication_id: match is_before {
+                true => String::new(),
+                false => word(field("replid")?)?,
             },
+            origin: match is_before {
+                // It may have had any number of lives, and nobody wrote that down.
+                true => Origin::Later,
+                false => Origin::parse(field("origin")?)?,
+            },
+            state: RecordState::parse(field("state")?)?,
             floor: Fence::new(field("floor")?.parse().ok()?)?,
             born: WallMicros(field("born")?.parse().ok()?),
         };
         words.next().is_none().then_some(record)
+    }
+
+    /// Whether `server` is the one that had this record written, with the memory that it had then.
+    /// A server that is not began another life: it restarted, copied another, or is another.
+    pub fn is_by(&self, server: &ServerFacts) -> bool {
+        self.run_id == server.run_id
+            && (self.is_of_the_format_before() || self.replication_id == server.replication_id)
+    }
+
+    /// Whether it was written by a version that knew neither members nor replication ids. Such a
+    /// record is upgraded before anything else is made of it, and is never written again.
+    pub fn is_of_the_format_before(&self) -> bool {
+        self.member == MemberName::default()
+    }
+}
+
+fn word(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+impl Origin {
+    fn parse(word: &str) -> Option<Self> {
+        match word {
+            "first" => Some(Self::First),
+            "later" => Some(Self::Later),
+            "succession" => Some(Self::Succession),
+            _ => None,
+        }
+    }
+}
+
+impl RecordState {
+    fn parse(word: &str) -> Option<Self> {
+        match word {
+            "admitted" => Some(Self::Admitted),
+            "quarantined" => Some(Self::Quarantined),
+            "barred" => Some(Self::Barred),
+            _ => None,
+        }
     }
 }
 
@@ -157,17 +269,15 @@ impl fmt::Display for Record {
             RecordState::Quarantined => "quarantined",
             RecordState::Barred => "barred",
         };
-        write!(
-            f,
-            "{FORMAT} cluster={} nodes={} max_ttl={} life={:032x} run={} state={state} floor={} born={}",
-            self.cluster,
-            self.nodes,
-            self.max_ttl.as_millis(),
-            self.life,
-            self.run_id,
-            self.floor,
-            self.born.0,
-        )
+        let origin = match self.origin {
+            Origin::First => "first",
+            Origin::Later => "later",
+            Origin::Succession => "succession",
+        };
+        write!(f, "{FORMAT} cluster={} nodes={} ", self.cluster, self.nodes)?;
+        write!(f, "member={} max_ttl={} ", self.member, self.max_ttl.as_millis())?;
+        write!(f, "life={:032x} run={} replid={} ", self.life, self.run_id, self.replication_id)?;
+        write!(f, "origin={origin} state={state} floor={} born={}", self.floor, self.born.0)
     }
 }
 
@@ -204,9 +314,12 @@ mod tests {
         Record {
             cluster: Fingerprint::of_members(["a:6379/0", "b:6379/0", "c:6379/0"]),
             nodes: 3,
+            member: MemberName::new("b:6379/0"),
             max_ttl: Duration::from_secs(30),
             life: 0xabc,
             run_id: "f00".into(),
+            replication_id: "ba5".into(),
+            origin: Origin::Later,
             state: RecordState::Quarantined,
             floor: Fence::new(12).unwrap(),
             born: WallMicros(1_700_000_000_000_000),
@@ -230,8 +343,41 @@ mod tests {
                 assert_eq!(Record::parse(&bad), Err(RecordError::Malformed), "{bad}");
             }
         }
-        let newer = text.replace(FORMAT, "leasehold2");
-        assert_eq!(Record::parse(&newer), Err(RecordError::Newer { format: "leasehold2".into() }));
+        let newer = text.replace(FORMAT, "leasehold3");
+        assert_eq!(Record::parse(&newer), Err(RecordError::Newer { format: "leasehold3".into() }));
+        for empty in ["member=b:6379/0", "run=f00", "replid=ba5"] {
+            let (name, _) = empty.split_once('=').unwrap();
+            let bad = text.replace(empty, &format!("{name}="));
+            assert_eq!(Record::parse(&bad), Err(RecordError::Malformed), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_record_of_the_format_before_is_read_and_knows_no_member() {
+        let text = "leasehold1 cluster=0123456789abcdef nodes=3 max_ttl=30000 \
+                    life=00000000000000000000000000000abc run=f00 state=admitted floor=12 born=5";
+        let record = Record::parse(text).unwrap();
+        assert!(record.is_of_the_format_before());
+        assert_eq!((record.life, record.run_id.as_str(), record.floor.get()), (0xabc, "f00", 12));
+        assert_eq!((record.origin, record.state), (Origin::Later, RecordState::Admitted));
+        for bad in [text.replace("nodes=3 ", ""), format!("{text} more"), text.replace("f00", "")] {
+            assert_eq!(Record::parse(&bad), Err(RecordError::Malformed), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_members_name_is_one_word_and_names_stay_apart() {
+        for (name, word) in [
+            ("10.0.0.1:6379/0", "10.0.0.1:6379/0"),
+            ("unix:/a b/c", "unix:/a%20b/c"),
+            ("a%20b", "a%2520b"),
+            ("\u{fc}\n", "%c3%bc%0a"),
+        ] {
+            assert_eq!(MemberName::new(name).as_str(), word);
+            let member = MemberName::new(name);
+            let text = Record { member: member.clone(), ..record() }.to_string();
+            assert_eq!(Record::parse(&text).unwrap().member, member);
+        }
     }
 
     #[test]
