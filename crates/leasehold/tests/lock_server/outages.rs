@@ -73,7 +73,7 @@ async fn without_a_quorum_behind_the_server_each_node_is_named_and_a_lease_is_ke
     }
     let servers = RedisServer::redis().start_many(5);
     let addrs: Vec<_> = servers.iter().map(RedisServer::addr).collect();
-    let served = Served::on(format!("redis://{}?timeout=1s", addrs.join(",")));
+    let served = Served::on(format!("redis://{}?timeout=300ms", addrs.join(",")));
     let ours = served.open().await;
     let guard = ours.lock("l").ttl(LONG).manual().acquire().await.unwrap();
     servers[..3].iter().for_each(RedisServer::pause);
