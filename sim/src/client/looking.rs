@@ -7,7 +7,7 @@ use leasehold_core::{
     Request, Standing, WallMicros,
 };
 
-use super::{Act, Client, PROBE_EVERY, PROBE_LIMIT, Purpose, Timer};
+use super::{Act, Client, Member, PROBE_EVERY, PROBE_LIMIT, Purpose, Timer};
 use crate::clock::{MICROS, Time};
 
 impl Client {
@@ -29,6 +29,17 @@ impl Client {
     pub(super) fn remember(&mut self, time: Time, lock: &LockName, fence: Fence) {
         let (outlook, now, wall) = (self.outlook(), self.now(time), self.wall_micros(time));
         self.proposals.saw(lock, fence, outlook, now, || wall);
+    }
+
+    /// Why its members do not vote, if it still waits for one.
+    pub fn objections(&self, time: Time) -> Vec<String> {
+        let now = self.now(time);
+        let objection = |member: &Member| {
+            let error = member.admission.standing().objection(now)?;
+            Some(format!("{}: {error}", member.admission.member()))
+        };
+        let waits = !self.is_retired();
+        self.members.iter().filter(|_| waits).filter_map(objection).collect()
     }
 
     pub(super) fn look(&mut self, time: Time, member: usize, acts: &mut Vec<Act>) {

@@ -1,9 +1,10 @@
 //! What becomes of the servers behind the members' addresses: stopped and started, copied over one
 //! another, replaced by others, met under a wrong name or by turns.
 
-use leasehold_core::{Fence, Origin, Record, RecordState, Request, Role};
+use leasehold_core::{Fence, LockTable, Origin, Record, RecordState, Request, Role};
 
 use super::{Event, World, member_name};
+use crate::client::Client;
 use crate::clock::{SECOND, Time};
 use crate::faults::Fault;
 use crate::history::Happening;
@@ -38,6 +39,9 @@ pub(super) enum Change {
     Correct { client: usize, node: usize },
     /// No second server answers at the member's address any more.
     Dismiss { node: usize },
+    /// Processes that ask for it are restarted: those that met a second server under the name of a
+    /// member trust neither any more.
+    RestartStuck,
 }
 
 impl World {
@@ -84,6 +88,19 @@ impl World {
                 if let Some(guest) = self.addresses.dismiss(node) {
                     self.cut_all(guest);
                 }
+            }
+            Change::RestartStuck => self.restart_stuck(),
+        }
+    }
+
+    fn restart_stuck(&mut self) {
+        let asks = |it: &Client, now| {
+            it.objections(now).iter().any(|objection| objection.ends_with("restart this program"))
+        };
+        for client in 0..self.clients.len() {
+            if asks(&self.clients[client], self.now) {
+                self.tell(Happening::Fault(format!("process {client} is restarted, as it asks")));
+                self.inflict(Fault::Crash { client, time: SECOND / 10 });
             }
         }
     }
@@ -201,8 +218,10 @@ impl World {
         if self.addresses.lead_to(guest) || self.addresses.is_shared(node) || server.is_down {
             return;
         }
-        self.servers[guest].promote();
-        self.servers[guest].flush(self.now);
+        // A machine of its own, to which nobody is connected.
+        self.servers[guest].stop();
+        self.cut_all(guest);
+        self.servers[guest].start(self.now, Files::Another(LockTable::new()));
         if is_admitted {
             self.admit(guest, node);
         }
@@ -268,5 +287,6 @@ impl World {
             self.promote(home);
             self.repair(home);
         }
+        self.after(3 * SECOND, Event::Change(Change::RestartStuck));
     }
 }

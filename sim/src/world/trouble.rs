@@ -111,6 +111,11 @@ impl World {
     pub(super) fn rest(&mut self) {
         let mut owners = Vec::new();
         // Whoever still waits or holds is another promise's business.
+        for client in 0..if self.tells { self.clients.len() } else { 0 } {
+            for objection in self.clients[client].objections(self.now) {
+                self.tell(Happening::Fault(format!("process {client} still wants: {objection}")));
+            }
+        }
         let all_gone = self.clients.iter().all(Client::is_retired);
         for (node, server) in self.servers.iter().enumerate().filter(|_| all_gone) {
             let moment = Moment::from_nanos(server.clock.at(self.now));
