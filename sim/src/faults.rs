@@ -146,6 +146,8 @@ pub enum Fault {
     },
     /// Two servers take turns at a member's address: every other connection meets the second.
     Turns {
+        /// A process whose connection breaks then.
+        client: usize,
         /// Which member.
         node: usize,
         /// The number of the second.
@@ -226,7 +228,10 @@ impl Fault {
                 let to = chance.index(scenario.nodes);
                 Self::Mislead { client, node, to, time: 2 * long + SECOND }
             }
-            7 => Self::Turns { node, spare, is_admitted: chance.percent(70), time: long },
+            7 => {
+                let is_admitted = chance.percent(70);
+                Self::Turns { client, node, spare, is_admitted, time: long }
+            }
             8 => Self::Restore { node, down_for: short, of: chance.percent(50).then_some(from) },
             _ => Self::RestartUnseen { node, down_for: short / 5, loses: chance.index(5) },
         }

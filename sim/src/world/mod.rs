@@ -1,17 +1,19 @@
 //! The world: servers, processes, the network between them, and what is done to all of them, in one
 //! queue of events ordered by true time.
 
+mod outcome;
 mod servers;
 mod traffic;
 mod trouble;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::{AdmissionPolicy, Answer, Drift, Fingerprint, LockName, Moment, Ttl};
 
+pub use self::outcome::{Figures, Outcome};
+use self::servers::{Change, Start};
 use crate::addresses::Addresses;
 use crate::chance::Chance;
 use crate::client::{Act, Client, Habits, Question, Timer};
@@ -22,63 +24,9 @@ use crate::invariants;
 use crate::network::Links;
 use crate::scenario::{Assumption, MAX_TTL, Scenario};
 use crate::server::{Persistence, Server};
-use crate::world::servers::{Change, Start};
 
 /// When the world began, by clocks that are right.
 const EPOCH: u64 = 1_800_000_000 * SECOND;
-
-/// What came of a run.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    /// What broke, and when; of each promise the first time.
-    pub violations: Vec<(Time, Violation)>,
-    /// What happened, if it was to be told.
-    pub timeline: Vec<(Time, Happening)>,
-    /// How much happened.
-    pub figures: Figures,
-}
-
-/// How much happened.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Figures {
-    /// Events in all.
-    pub events: u64,
-    /// Locks acquired.
-    pub acquired: u64,
-    /// Among these, handed over.
-    pub handed_over: u64,
-    /// Leases extended.
-    pub extended: u64,
-    /// Among these, with a raised token.
-    pub refreshed: u64,
-    /// Leases lost.
-    pub lost: u64,
-    /// Things done to the world.
-    pub faults: u64,
-}
-
-impl std::ops::AddAssign for Figures {
-    fn add_assign(&mut self, other: Self) {
-        self.events += other.events;
-        self.acquired += other.acquired;
-        self.handed_over += other.handed_over;
-        self.extended += other.extended;
-        self.refreshed += other.refreshed;
-        self.lost += other.lost;
-        self.faults += other.faults;
-    }
-}
-
-impl fmt::Display for Figures {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { events, acquired, handed_over, extended, refreshed, lost, faults } = self;
-        write!(
-            f,
-            "{events} events, {faults} faults, {acquired} acquired, {handed_over} of them handed \
-             over, {extended} extended, {refreshed} of them refreshed, {lost} lost"
-        )
-    }
-}
 
 /// What is going to happen.
 #[derive(Debug)]

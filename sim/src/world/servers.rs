@@ -46,6 +46,7 @@ pub(super) enum Change {
 
 impl World {
     pub(super) fn change_servers(&mut self, fault: Fault) {
+        self.outcome.figures.changes += 1;
         match fault {
             Fault::Copy { from, to, time } => self.copy(from, to, time),
             Fault::Failover { node, spare, moves, time } => {
@@ -67,8 +68,9 @@ impl World {
                 self.cut_if_alive(client, node);
                 self.after(time, Event::Change(Change::Correct { client, node }));
             }
-            Fault::Turns { node, spare, is_admitted, time } => {
+            Fault::Turns { client, node, spare, is_admitted, time } => {
                 self.take_turns(node, spare, is_admitted, time);
+                self.cut_if_alive(client, node);
             }
             _ => unreachable!("done to something else than the servers"),
         }
