@@ -16,14 +16,14 @@ use std::time::Duration;
 use leasehold_core::rounds::{AcquireRound, ExtendRound, ReleaseRound};
 use leasehold_core::{
     Admission, AdmissionPolicy, Answer, Backoff, ClockSample, Fence, Holder, Keeper, LockName,
-    Moment, NodeError, Proposals, Quorum, Reply, Request, RetryPolicy, Roster, Ttl,
+    Moment, NodeError, Proposals, Quorum, Reply, RetryPolicy, Roster, Ttl,
 };
 
 pub use self::acts::{Act, Question, Timer};
 use self::evidence::{Evidence, is_yes};
 use crate::chance::Chance;
 use crate::clock::{Clock, Time};
-use crate::history::{Given, Happening};
+use crate::history::Given;
 use crate::scenario::Assumption;
 
 /// What a process does with its locks.
