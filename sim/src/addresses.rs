@@ -44,7 +44,8 @@ impl Addresses {
         match self.guests.get_mut(&member) {
             Some((guest, count)) => {
                 *count += 1;
-                if count.is_multiple_of(2) { *guest } else { self.homes[member] }
+                // The guest first: whoever comes back meets somebody new.
+                if count.is_multiple_of(2) { self.homes[member] } else { *guest }
             }
             None => self.homes[member],
         }
