@@ -354,11 +354,13 @@ impl Site {
         self.log().forgot.clone()
     }
 
-    /// Whether a connection was broken.
+    /// Whether a connection was broken, or that between a proxy and the server.
     pub(super) fn is_broken(&self, connection: u64) -> bool {
         let log = self.log();
         let wire = log.wires.iter().find(|wire| wire.number == connection);
-        wire.is_some_and(|wire| wire.cut.is_cancelled())
+        let is_broken =
+            |wire: &Arc<Wire>| wire.cut.is_cancelled() || wire.is_pooled.load(Ordering::SeqCst);
+        wire.is_some_and(is_broken)
     }
 
     /// As after an acquire by a client whose clock is `ahead`, who gave the lock back.
