@@ -1,0 +1,94 @@
+//! Several servers behind one member's address, as behind a balancer, a Kubernetes Service or a name
+//! with several addresses. Each of them was admitted when the address led to it alone.
+
+use leasehold_testkit::{Need, Proxy, RedisServer, skip};
+
+use crate::stage::{Client, Cluster};
+use crate::support::{code, stderr};
+
+/// Two sets of servers, one behind the other.
+struct Balanced {
+    cluster: Cluster,
+    others: Vec<RedisServer>,
+}
+
+impl Balanced {
+    fn of(members: usize) -> Self {
+        let cluster = Cluster::new(RedisServer::redis().start_many(members));
+        let others = RedisServer::redis().start_many(members);
+        for (proxy, other) in cluster.proxies.iter().zip(&others) {
+            proxy.retarget(other.addr());
+        }
+        cluster.client().init();
+        Self { cluster, others }
+    }
+
+    /// Each member's proxy, with the servers behind it.
+    fn members(&self) -> impl Iterator<Item = (&Proxy, [String; 2])> {
+        let servers = self.cluster.servers.iter().zip(&self.others);
+        let servers = servers.map(|(one, other)| [one.addr(), other.addr()]);
+        self.cluster.proxies.iter().zip(servers)
+    }
+
+    fn take_turns(&self) {
+        self.members().for_each(|(proxy, servers)| proxy.retarget_in_turns(servers));
+    }
+
+    fn by_chance(&self, seed: u64) {
+        for ((proxy, servers), member) in self.members().zip(0..) {
+            proxy.retarget_at_random(servers, seed * 10 + member);
+        }
+    }
+}
+
+/// Two clients, one after the other; what the refused ones were told.
+#[track_caller]
+fn one_holder_at_most(client: &Client) -> Vec<String> {
+    let answers = [(); 4].map(|()| client.acquire(&["-n"]));
+    let fences: Vec<_> = answers.iter().flatten().map(|grant| grant.fence).collect();
+    assert!(fences.len() <= 1, "several holders, with the fences {fences:?}");
+    answers.into_iter().filter_map(Result::err).collect()
+}
+
+fn take_turns(members: usize) {
+    let stage = Balanced::of(members);
+    stage.take_turns();
+    let client = stage.cluster.client();
+    let refusals = one_holder_at_most(&client);
+    let words = "its address is answered by several servers (run ids ";
+    assert!(refusals.iter().all(|said| said.contains(words)), "{refusals:#?}");
+    let output = client.run(&["init"]);
+    assert_ne!(code(&output), 0);
+    assert!(stderr(&output).contains(words), "{}", stderr(&output));
+}
+
+#[test]
+fn servers_that_take_turns_at_each_members_address_let_in_one_holder_at_most() {
+    if skip(Need::Redis) {
+        return;
+    }
+    take_turns(3);
+}
+
+#[test]
+fn servers_that_take_turns_at_the_only_members_address_let_in_one_holder_at_most() {
+    if skip(Need::Redis) {
+        return;
+    }
+    take_turns(1);
+}
+
+#[test]
+fn servers_that_answer_by_chance_let_in_one_holder_at_most() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let stage = Balanced::of(3);
+    for seed in 0..5 {
+        stage.by_chance(seed);
+        one_holder_at_most(&stage.cluster.client());
+        [&stage.cluster.servers, &stage.others].into_iter().flatten().for_each(|server| {
+            server.command(&["DEL", &crate::stage::key(crate::stage::LOCK)]).unwrap();
+        });
+    }
+}

@@ -1,0 +1,202 @@
+//! Members behind proxies, clients of two kinds (a process per question, a server that was there all
+//! the time), and the judge: nobody is granted what somebody else was granted before its end.
+
+use std::process::Output;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use leasehold_testkit::{Fault, Proxy, RedisServer, eventually};
+
+use crate::support::{Place, Running, SOON, code, stderr};
+
+/// The lock that everybody wants.
+pub(crate) const LOCK: &str = "pay";
+
+/// The first holder's ttl, and the longest of the cluster. Long enough for what is done to a server
+/// while the lock is held, on a busy machine.
+pub(crate) const TTL: Duration = Duration::from_secs(7);
+
+/// Between two questions of a client that was refused.
+const ASK_EVERY: Duration = Duration::from_millis(20);
+
+/// The members of a list, each behind a proxy, whose address is the member's name.
+pub(crate) struct Cluster {
+    pub(crate) place: Place,
+    pub(crate) servers: Vec<RedisServer>,
+    pub(crate) proxies: Vec<Proxy>,
+}
+
+impl Cluster {
+    /// Members that vote: `leasehold init` was run.
+    pub(crate) fn new(servers: Vec<RedisServer>) -> Self {
+        let proxies = servers.iter().map(|server| Proxy::to(server.addr())).collect();
+        let cluster = Self { place: Place::new(), servers, proxies };
+        cluster.client().init();
+        cluster
+    }
+
+    pub(crate) fn of_three() -> Self {
+        Self::new(RedisServer::redis().start_many(3))
+    }
+
+    /// A client that is a new process for each question.
+    pub(crate) fn client(&self) -> Client<'_> {
+        let addresses: Vec<_> = self.proxies.iter().map(Proxy::addr).collect();
+        Client::new(&self.place, &addresses, "")
+    }
+
+    /// A lock as the first two members only have it: the third cannot be reached meanwhile.
+    #[track_caller]
+    pub(crate) fn granted_by_the_first_two(&self) -> Grant {
+        self.proxies[2].set(Fault::Refuse);
+        let grant = self.client().must_acquire();
+        self.proxies[2].set(Fault::Pass);
+        let has_it = |server: &RedisServer| server.exists(&key(LOCK));
+        let have_it: Vec<_> = self.servers[..3].iter().map(has_it).collect();
+        assert_eq!(have_it, [true, true, false]);
+        grant
+    }
+}
+
+/// Where Redis has a lock.
+pub(crate) fn key(lock: &str) -> String {
+    format!("leasehold:lock:{lock}")
+}
+
+/// Makes `server` a copy of `other`, without breaking its connections, and waits until it is one.
+#[track_caller]
+pub(crate) fn copy(server: &RedisServer, other: &RedisServer) {
+    other.command(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]).unwrap();
+    server.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]).unwrap();
+    eventually(SOON, "the copy is complete", || {
+        let info = server.command(&["INFO", "replication"]).unwrap();
+        info.as_text().unwrap().contains("master_link_status:up")
+    });
+}
+
+#[track_caller]
+pub(crate) fn make_primary(server: &RedisServer) {
+    server.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+}
+
+/// Somebody with a backend.
+#[derive(Clone)]
+pub(crate) struct Client<'a> {
+    place: &'a Place,
+    pub(crate) backend: String,
+}
+
+/// A lease that a client was told of.
+pub(crate) struct Grant {
+    pub(crate) fence: u64,
+    /// The client may believe in it until then, or a little longer: counted from before it asked.
+    pub(crate) until: Instant,
+}
+
+impl<'a> Client<'a> {
+    pub(crate) fn new(place: &'a Place, addresses: &[String], parameters: &str) -> Self {
+        let (addresses, max_ttl) = (addresses.join(","), TTL.as_secs());
+        let backend = format!("redis://{addresses}?timeout=500ms&max_ttl={max_ttl}s{parameters}");
+        Self { place, backend }
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
+        self.place.run(&[&["--backend", &self.backend], arguments].concat())
+    }
+
+    pub(crate) fn start(&self, arguments: &[&str]) -> Running {
+        self.place.start(&[&["--backend", &self.backend], arguments].concat())
+    }
+
+    #[track_caller]
+    pub(crate) fn init(&self) {
+        let output = self.run(&["init"]);
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+    }
+
+    /// What `leasehold nodes` says.
+    pub(crate) fn nodes(&self) -> String {
+        let output = self.run(&["nodes"]);
+        String::from_utf8_lossy(&output.stdout).into_owned() + &stderr(&output)
+    }
+
+    /// Asks for the lock; the words if it is refused.
+    pub(crate) fn acquire(&self, more: &[&str]) -> Result<Grant, String> {
+        let asked = Instant::now();
+        let ttl = format!("{}s", TTL.as_secs());
+        let usual = ["--json", "acquire", LOCK, "--ttl", &ttl];
+        let output = self.run(&[&usual, more].concat());
+        if code(&output) != 0 {
+            assert!([69, 75, 77].contains(&code(&output)), "{}", stderr(&output));
+            return Err(stderr(&output));
+        }
+        let lease: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a lease");
+        let number = |field: &str| lease[field].as_u64().expect("a number");
+        let until = asked + Duration::from_millis(number("validity_ms"));
+        Ok(Grant { fence: number("fence"), until })
+    }
+
+    #[track_caller]
+    pub(crate) fn must_acquire(&self) -> Grant {
+        self.acquire(&["-w", "10s"]).unwrap_or_else(|error| panic!("{error}\n{}", self.nodes()))
+    }
+}
+
+/// A lock server, which keeps its connections to the members.
+pub(crate) struct LockServer<'a> {
+    _running: Running,
+    pub(crate) client: Client<'a>,
+}
+
+impl<'a> LockServer<'a> {
+    /// Returns when each of `members` has voted for something that it asked for.
+    #[track_caller]
+    pub(crate) fn start(of: &Client<'a>, lock: &str, members: &[RedisServer]) -> Self {
+        let mut running = of.start(&["serve", "--listen", "127.0.0.1:0"]);
+        let line = running.line();
+        let (_, url) = line.rsplit_once(" at ").unwrap_or_else(|| panic!("{line}"));
+        let client = Client { place: of.place, backend: url.to_owned() };
+        eventually(SOON, "all members vote", || {
+            let output = client.run(&["run", "--ttl", "2s", "-w", "1s", lock, "--", "true"]);
+            let knows = |server: &RedisServer| {
+                let fence = server.command(&["ZSCORE", &server.fences_key(), &key(lock)]);
+                fence.is_ok_and(|fence| fence.as_text().is_some())
+            };
+            code(&output) == 0 && members.iter().all(knows)
+        });
+        Self { _running: running, client }
+    }
+}
+
+/// Asks again and again while `held` lasts: nobody may be granted the lock. Then somebody must, with a
+/// higher fence. Returns what was said last while it was held.
+#[track_caller]
+pub(crate) fn nobody_else_holds_during(held: &Grant, others: &[&Client]) -> String {
+    let mut refusals = Vec::new();
+    let mut next = None;
+    while next.is_none() && Instant::now() < held.until {
+        for other in others {
+            let answer = other.acquire(&["-n"]);
+            let left = held.until.saturating_duration_since(Instant::now());
+            match answer {
+                Ok(second) => {
+                    assert!(
+                        left.is_zero(),
+                        "two holders: fence {} was granted {left:?} before the end of fence {}",
+                        second.fence,
+                        held.fence
+                    );
+                    next = Some(second);
+                    break;
+                }
+                Err(words) if !left.is_zero() => refusals.push(words),
+                Err(_) => {}
+            }
+        }
+        thread::sleep(ASK_EVERY);
+    }
+    assert!(refusals.len() >= others.len(), "too slow: the lease was over before anybody asked");
+    let next = next.unwrap_or_else(|| others[0].must_acquire());
+    assert!(next.fence > held.fence, "fence {} after {}", next.fence, held.fence);
+    refusals.pop().expect("one at least")
+}
