@@ -1,9 +1,9 @@
 //! Several servers behind one member's address, as behind a balancer, a Kubernetes Service or a name
 //! with several addresses. Each of them was admitted when the address led to it alone.
 
-use leasehold_testkit::{Need, Proxy, RedisServer, skip};
+use leasehold_testkit::{Fault, Need, Proxy, RedisServer, skip};
 
-use crate::stage::{Client, Cluster};
+use crate::stage::{Client, Cluster, LockServer, nobody_else_holds_during};
 use crate::support::{code, stderr};
 
 /// Two sets of servers, one behind the other.
@@ -76,6 +76,28 @@ fn servers_that_take_turns_at_the_only_members_address_let_in_one_holder_at_most
         return;
     }
     take_turns(1);
+}
+
+/// A client that stayed was granted a lock by one set of servers, and is led to the other set when it
+/// connects again.
+#[test]
+fn servers_in_the_place_of_others_have_no_vote_from_a_client_that_knew_those() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let stage = Balanced::of(3);
+    for (proxy, servers) in stage.members() {
+        proxy.retarget(servers[0].as_str());
+    }
+    let client = stage.cluster.client();
+    let server = LockServer::start(&client, "warm-up", &stage.cluster.servers);
+    let held = server.client.must_acquire();
+    for (proxy, servers) in stage.members() {
+        proxy.retarget(servers[1].as_str());
+        proxy.set(Fault::Refuse);
+        proxy.set(Fault::Pass);
+    }
+    nobody_else_holds_during(&held, &[&server.client]);
 }
 
 #[test]

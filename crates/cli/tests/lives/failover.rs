@@ -1,7 +1,7 @@
 //! A live master is failed over to its replica and back. It is the same process with the same run id
 //! and the same record, and what was granted in between is gone.
 
-use leasehold_testkit::{Need, RedisServer, eventually, skip};
+use leasehold_testkit::{Need, RedisServer, ServerBuilder, eventually, skip};
 
 use crate::stage::{
     Cluster, Grant, LOCK, LockServer, copy, key, make_primary, nobody_else_holds_during,
@@ -15,9 +15,9 @@ struct FailedOver {
 }
 
 impl FailedOver {
-    fn new() -> Self {
-        let cluster = Cluster::of_three();
-        let replica = RedisServer::redis().start();
+    fn new(server: ServerBuilder) -> Self {
+        let cluster = Cluster::new(server.clone().start_many(3));
+        let replica = server.start();
         let master = &cluster.servers[1];
         copy(&replica, master);
         eventually(SOON, "the replica has the record", || {
@@ -52,27 +52,74 @@ impl FailedOver {
     }
 }
 
-#[test]
-fn a_master_that_is_failed_over_and_back_has_no_vote_from_a_new_client() {
-    if skip(Need::Redis) {
-        return;
-    }
-    let stage = FailedOver::new();
+fn a_new_client_is_kept_out(server: ServerBuilder) {
+    let stage = FailedOver::new(server);
     let held = stage.granted();
     stage.fail_back();
     nobody_else_holds_during(&held, &[&stage.cluster.client()]);
     stage.says_that_it_forgot();
 }
 
-#[test]
-fn a_master_that_is_failed_over_and_back_has_no_vote_from_a_client_that_stayed_connected() {
-    if skip(Need::Redis) {
-        return;
-    }
-    let stage = FailedOver::new();
+/// It has seen the master before and sees it afterwards, on the same connection.
+fn a_client_that_stays_connected_is_kept_out(server: ServerBuilder) {
+    let stage = FailedOver::new(server);
     let held = stage.granted();
     let server = LockServer::start(&stage.cluster.client(), "warm-up", &stage.cluster.servers);
     stage.fail_back();
     nobody_else_holds_during(&held, &[&server.client]);
     stage.says_that_it_forgot();
+}
+
+#[test]
+fn a_redis_that_is_failed_over_and_back_has_no_vote_from_a_new_client() {
+    if skip(Need::Redis) {
+        return;
+    }
+    a_new_client_is_kept_out(RedisServer::redis());
+}
+
+#[test]
+fn a_valkey_that_is_failed_over_and_back_has_no_vote_from_a_new_client() {
+    if skip(Need::Valkey) {
+        return;
+    }
+    a_new_client_is_kept_out(RedisServer::valkey());
+}
+
+#[test]
+fn a_redis_that_is_failed_over_and_back_has_no_vote_from_a_client_that_stays_connected() {
+    if skip(Need::Redis) {
+        return;
+    }
+    a_client_that_stays_connected_is_kept_out(RedisServer::redis());
+}
+
+/// Its old data stay until the new ones are complete, and are then exchanged at once.
+#[test]
+fn a_redis_that_exchanges_its_data_has_no_vote_from_a_client_that_stays_connected() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let exchanges = RedisServer::redis().config("repl-diskless-load", "swapdb");
+    a_client_that_stays_connected_is_kept_out(exchanges);
+}
+
+#[test]
+fn a_valkey_that_is_failed_over_and_back_has_no_vote_from_a_client_that_stays_connected() {
+    if skip(Need::Valkey) {
+        return;
+    }
+    a_client_that_stays_connected_is_kept_out(RedisServer::valkey());
+}
+
+#[test]
+fn a_redis_that_is_failed_over_and_back_has_no_vote_from_a_client_that_waits() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let stage = FailedOver::new(RedisServer::redis());
+    let held = stage.granted();
+    let waiter = stage.cluster.client().wait(&stage.cluster.servers);
+    stage.fail_back();
+    waiter.is_next_after(&held);
 }

@@ -14,7 +14,7 @@ pub(crate) const LOCK: &str = "pay";
 
 /// The first holder's ttl, and the longest of the cluster. Long enough for what is done to a server
 /// while the lock is held, on a busy machine.
-pub(crate) const TTL: Duration = Duration::from_secs(7);
+pub(crate) const TTL: Duration = Duration::from_secs(5);
 
 /// Between two questions of a client that was refused.
 const ASK_EVERY: Duration = Duration::from_millis(20);
@@ -123,22 +123,60 @@ impl<'a> Client<'a> {
     /// Asks for the lock; the words if it is refused.
     pub(crate) fn acquire(&self, more: &[&str]) -> Result<Grant, String> {
         let asked = Instant::now();
-        let ttl = format!("{}s", TTL.as_secs());
-        let usual = ["--json", "acquire", LOCK, "--ttl", &ttl];
-        let output = self.run(&[&usual, more].concat());
+        let output = self.run(&[&acquire_command(), more].concat());
         if code(&output) != 0 {
             assert!([69, 75, 77].contains(&code(&output)), "{}", stderr(&output));
             return Err(stderr(&output));
         }
-        let lease: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a lease");
-        let number = |field: &str| lease[field].as_u64().expect("a number");
-        let until = asked + Duration::from_millis(number("validity_ms"));
-        Ok(Grant { fence: number("fence"), until })
+        Ok(Grant::read(asked, &output.stdout))
+    }
+
+    /// Starts to wait for the lock, and returns when it is in the line.
+    #[track_caller]
+    pub(crate) fn wait(&self, members: &[RedisServer]) -> Waiter {
+        let asked = Instant::now();
+        let running = self.start(&[&acquire_command()[..], &["-w", "30s"]].concat());
+        let line = format!("leasehold:line:{}", key(LOCK));
+        let has_line = |server: &RedisServer| server.exists(&line);
+        eventually(SOON, "it waits in the line", || members.iter().any(has_line));
+        Waiter { asked, running }
     }
 
     #[track_caller]
     pub(crate) fn must_acquire(&self) -> Grant {
         self.acquire(&["-w", "10s"]).unwrap_or_else(|error| panic!("{error}\n{}", self.nodes()))
+    }
+}
+
+fn acquire_command() -> [&'static str; 5] {
+    ["--json", "acquire", LOCK, "--ttl", "5s"]
+}
+
+impl Grant {
+    fn read(asked: Instant, lease: &[u8]) -> Self {
+        let lease: serde_json::Value = serde_json::from_slice(lease).expect("a lease");
+        let number = |field: &str| lease[field].as_u64().expect("a number");
+        let until = asked + Duration::from_millis(number("validity_ms"));
+        Self { fence: number("fence"), until }
+    }
+}
+
+/// A client that waits for the lock.
+pub(crate) struct Waiter {
+    asked: Instant,
+    running: Running,
+}
+
+impl Waiter {
+    /// It gets the lock, but not before `held` is over.
+    #[track_caller]
+    pub(crate) fn is_next_after(mut self, held: &Grant) {
+        let lease = self.running.line();
+        let left = held.until.saturating_duration_since(Instant::now());
+        let next = Grant::read(self.asked, lease.as_bytes());
+        let fences = [next.fence, held.fence];
+        assert!(left.is_zero(), "two holders: {left:?} before the end of the first: {fences:?}");
+        assert!(next.fence > held.fence, "{fences:?}");
     }
 }
 
