@@ -3,7 +3,7 @@
 
 use leasehold_testkit::{Fault, Need, Proxy, RedisServer, skip};
 
-use crate::stage::{Client, Cluster, LockServer, nobody_else_holds_during};
+use crate::stage::{Client, Cluster, LOCK, LockServer, key, nobody_else_holds_during};
 use crate::support::{code, stderr};
 
 /// Two sets of servers, one behind the other.
@@ -100,17 +100,21 @@ fn servers_in_the_place_of_others_have_no_vote_from_a_client_that_knew_those() {
     nobody_else_holds_during(&held, &[&server.client]);
 }
 
+/// A process that compares three connections meets the same server three times in a quarter of the
+/// cases, and does not notice. In these sequences no two holders come of it, in most others neither.
 #[test]
 fn servers_that_answer_by_chance_let_in_one_holder_at_most() {
     if skip(Need::Redis) {
         return;
     }
-    let stage = Balanced::of(3);
-    for seed in 0..5 {
-        stage.by_chance(seed);
-        one_holder_at_most(&stage.cluster.client());
-        [&stage.cluster.servers, &stage.others].into_iter().flatten().for_each(|server| {
-            server.command(&["DEL", &crate::stage::key(crate::stage::LOCK)]).unwrap();
-        });
+    for members in [1, 3] {
+        let stage = Balanced::of(members);
+        for seed in 0..5 {
+            stage.by_chance(seed);
+            one_holder_at_most(&stage.cluster.client());
+            for server in stage.cluster.servers.iter().chain(&stage.others) {
+                server.command(&["DEL", &key(LOCK)]).unwrap();
+            }
+        }
     }
 }
