@@ -122,5 +122,5 @@ fn a_redis_that_is_failed_over_and_back_has_no_vote_from_a_client_that_waits() {
     let held = stage.granted();
     let waiter = stage.cluster.client().wait(&stage.cluster.servers);
     stage.fail_back();
-    waiter.is_next_after(&held);
+    waiter.comes_after(&held);
 }

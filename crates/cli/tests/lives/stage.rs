@@ -14,7 +14,7 @@ pub(crate) const LOCK: &str = "pay";
 
 /// The first holder's ttl, and the longest of the cluster. Long enough for what is done to a server
 /// while the lock is held, on a busy machine.
-pub(crate) const TTL: Duration = Duration::from_secs(5);
+const TTL: &str = "5s";
 
 /// Between two questions of a client that was refused.
 const ASK_EVERY: Duration = Duration::from_millis(20);
@@ -95,8 +95,8 @@ pub(crate) struct Grant {
 
 impl<'a> Client<'a> {
     pub(crate) fn new(place: &'a Place, addresses: &[String], parameters: &str) -> Self {
-        let (addresses, max_ttl) = (addresses.join(","), TTL.as_secs());
-        let backend = format!("redis://{addresses}?timeout=500ms&max_ttl={max_ttl}s{parameters}");
+        let addresses = addresses.join(",");
+        let backend = format!("redis://{addresses}?timeout=500ms&max_ttl={TTL}{parameters}");
         Self { place, backend }
     }
 
@@ -149,7 +149,7 @@ impl<'a> Client<'a> {
 }
 
 fn acquire_command() -> [&'static str; 5] {
-    ["--json", "acquire", LOCK, "--ttl", "5s"]
+    ["--json", "acquire", LOCK, "--ttl", TTL]
 }
 
 impl Grant {
@@ -170,7 +170,7 @@ pub(crate) struct Waiter {
 impl Waiter {
     /// It gets the lock, but not before `held` is over.
     #[track_caller]
-    pub(crate) fn is_next_after(mut self, held: &Grant) {
+    pub(crate) fn comes_after(mut self, held: &Grant) {
         let lease = self.running.line();
         let left = held.until.saturating_duration_since(Instant::now());
         let next = Grant::read(self.asked, lease.as_bytes());
