@@ -15,8 +15,8 @@ use super::exchange::{
 };
 use super::info::{self, Edition};
 use super::read::{
-    Read, accepted, clock, expires_in, fence, foreign, garbled, is_unusable, is_wrong_type, looked,
-    is_forgotten, is_of_a_cluster, only, owner, record, tagged,
+    Read, accepted, clock, expires_in, fence, foreign, garbled, is_forgotten, is_of_a_cluster,
+    is_unusable, is_wrong_type, looked, only, owner, record, tagged,
 };
 use super::resp::Value;
 use super::script::{Bound, CallBy};

@@ -284,7 +284,9 @@ impl Exchange {
         let fences = session.fences.1.as_bytes();
         match (&self.stage, &*self.request) {
             // What is found there does not matter: it has to be examined first.
-            (Stage::Identify | Stage::Whose | Stage::Unexamined, _) => writer.command(&[b"GET", IDENTITY.as_bytes()]),
+            (Stage::Identify | Stage::Whose | Stage::Unexamined, _) => {
+                writer.command(&[b"GET", IDENTITY.as_bytes()])
+            }
             (Stage::WhoHolds, Request::Release { lock, .. }) => writer.look(&key(lock)),
             (Stage::Scan(scan), Request::List { prefix }) => {
                 let pattern = glob(&format!("{}{prefix}", session.prefix));
