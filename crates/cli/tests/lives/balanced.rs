@@ -1,19 +1,21 @@
 //! Several servers behind one member's address, as behind a balancer, a Kubernetes Service or a name
 //! with several addresses. Each of them was admitted when the address led to it alone.
 
-use leasehold_testkit::{Fault, Need, Proxy, RedisServer, skip};
+use std::time::Instant;
 
-use crate::stage::{Client, Cluster, LOCK, LockServer, key, nobody_else_holds_during};
+use leasehold_testkit::{Need, Proxy, RedisServer, skip};
+
+use crate::stage::{Client, Cluster, Grant, LOCK, key};
 use crate::support::{code, stderr};
 
-/// Two sets of servers, one behind the other.
-struct Balanced {
-    cluster: Cluster,
+/// Two sets of servers, each of which the addresses led to.
+pub(crate) struct Balanced {
+    pub(crate) cluster: Cluster,
     others: Vec<RedisServer>,
 }
 
 impl Balanced {
-    fn of(members: usize) -> Self {
+    pub(crate) fn of(members: usize) -> Self {
         let cluster = Cluster::new(RedisServer::redis().start_many(members));
         let others = RedisServer::redis().start_many(members);
         for (proxy, other) in cluster.proxies.iter().zip(&others) {
@@ -24,7 +26,7 @@ impl Balanced {
     }
 
     /// Each member's proxy, with the servers behind it.
-    fn members(&self) -> impl Iterator<Item = (&Proxy, [String; 2])> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&Proxy, [String; 2])> {
         let servers = self.cluster.servers.iter().zip(&self.others);
         let servers = servers.map(|(one, other)| [one.addr(), other.addr()]);
         self.cluster.proxies.iter().zip(servers)
@@ -41,13 +43,21 @@ impl Balanced {
     }
 }
 
-/// Two clients, one after the other; what the refused ones were told.
+/// Four clients, one after the other; what the refused ones were told.
 #[track_caller]
 fn one_holder_at_most(client: &Client) -> Vec<String> {
-    let answers = [(); 4].map(|()| client.acquire(&["-n"]));
-    let fences: Vec<_> = answers.iter().flatten().map(|grant| grant.fence).collect();
-    assert!(fences.len() <= 1, "several holders, with the fences {fences:?}");
-    answers.into_iter().filter_map(Result::err).collect()
+    let mut held: Option<Grant> = None;
+    let mut refusals = Vec::new();
+    for _ in 0..4 {
+        match (client.acquire(&["-n"]), &held) {
+            (Err(words), _) => refusals.push(words),
+            (Ok(second), Some(first)) if Instant::now() < first.until => {
+                panic!("two holders, with the fences {} and {}", first.fence, second.fence)
+            }
+            (Ok(grant), _) => held = Some(grant),
+        }
+    }
+    refusals
 }
 
 fn take_turns(members: usize) {
@@ -56,7 +66,7 @@ fn take_turns(members: usize) {
     let client = stage.cluster.client();
     let refusals = one_holder_at_most(&client);
     let words = "its address is answered by several servers (run ids ";
-    assert!(refusals.iter().all(|said| said.contains(words)), "{refusals:#?}");
+    assert!(refusals.iter().any(|said| said.contains(words)), "{refusals:#?}");
     let output = client.run(&["init"]);
     assert_ne!(code(&output), 0);
     assert!(stderr(&output).contains(words), "{}", stderr(&output));
@@ -76,28 +86,6 @@ fn servers_that_take_turns_at_the_only_members_address_let_in_one_holder_at_most
         return;
     }
     take_turns(1);
-}
-
-/// A client that stayed was granted a lock by one set of servers, and is led to the other set when it
-/// connects again.
-#[test]
-fn servers_in_the_place_of_others_have_no_vote_from_a_client_that_knew_those() {
-    if skip(Need::Redis) {
-        return;
-    }
-    let stage = Balanced::of(3);
-    for (proxy, servers) in stage.members() {
-        proxy.retarget(servers[0].as_str());
-    }
-    let client = stage.cluster.client();
-    let server = LockServer::start(&client, "warm-up", &stage.cluster.servers);
-    let held = server.client.must_acquire();
-    for (proxy, servers) in stage.members() {
-        proxy.retarget(servers[1].as_str());
-        proxy.set(Fault::Refuse);
-        proxy.set(Fault::Pass);
-    }
-    nobody_else_holds_during(&held, &[&server.client]);
 }
 
 /// A process that compares three connections meets the same server three times in a quarter of the
