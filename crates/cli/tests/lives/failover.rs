@@ -3,9 +3,7 @@
 
 use leasehold_testkit::{Need, RedisServer, ServerBuilder, eventually, skip};
 
-use crate::stage::{
-    Cluster, Grant, LOCK, LockServer, copy, key, make_primary, nobody_else_holds_during,
-};
+use crate::stage::{Cluster, Grant, LOCK, LockServer, copy, key, make_primary, nobody_else_holds};
 use crate::support::SOON;
 
 /// The second member has a replica, which is promoted before a lock is granted.
@@ -48,26 +46,27 @@ impl FailedOver {
 
     #[track_caller]
     fn says_that_it_forgot(&self) {
-        let words = self.cluster.client().nodes();
-        assert!(words.contains("lost its memory"), "{words}");
+        self.cluster.client().is_told_of(&self.cluster.proxies[1], "lost its memory");
     }
 }
 
 fn a_new_client_is_kept_out(server: ServerBuilder) {
     let stage = FailedOver::new(server);
+    let client = stage.cluster.client();
     let held = stage.granted();
     stage.fail_back();
-    nobody_else_holds_during(&held, &[&stage.cluster.client()]);
+    nobody_else_holds(&held, &client, &[&client]);
     stage.says_that_it_forgot();
 }
 
 /// It has seen the master before and sees it afterwards, on the same connection.
 fn a_client_that_stays_connected_is_kept_out(server: ServerBuilder) {
     let stage = FailedOver::new(server);
+    let client = stage.cluster.client();
     let held = stage.granted();
-    let server = LockServer::start(&stage.cluster.client(), "warm-up", &stage.cluster.servers);
+    let server = LockServer::start(&client, "warm-up", &stage.cluster.servers);
     stage.fail_back();
-    nobody_else_holds_during(&held, &[&server.client]);
+    nobody_else_holds(&held, &client, &[&server.client]);
     stage.says_that_it_forgot();
 }
 
@@ -120,7 +119,8 @@ fn a_redis_that_is_failed_over_and_back_has_no_vote_from_a_client_that_waits() {
     }
     let stage = FailedOver::new(RedisServer::redis());
     let held = stage.granted();
-    let waiter = stage.cluster.client().wait(&stage.cluster.servers);
+    let client = stage.cluster.client();
+    let waiter = client.wait(&stage.cluster.servers);
     stage.fail_back();
-    waiter.comes_after(&held);
+    waiter.comes_after(&held, &client);
 }

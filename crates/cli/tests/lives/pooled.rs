@@ -3,7 +3,7 @@
 
 use leasehold_testkit::{Need, PoolingProxy, RedisServer, ServerBuilder, eventually, skip};
 
-use crate::stage::{Client, LOCK, LockServer, key, nobody_else_holds_during};
+use crate::stage::{Client, LOCK, LockServer, key, nobody_else_holds};
 use crate::support::{Place, SOON};
 
 fn a_hidden_restart_takes_the_vote(server: ServerBuilder) {
@@ -26,7 +26,7 @@ fn a_hidden_restart_takes_the_vote(server: ServerBuilder) {
     servers[1].restart();
     assert!(!servers[1].exists(&key(LOCK)), "it forgot the holder");
     assert!(servers[1].get("leasehold:node").is_some(), "but not who it is");
-    nobody_else_holds_during(&held, &[&second.client]);
+    nobody_else_holds(&held, &first.client, &[&second.client]);
     assert!(pools[1].reopened() > before, "a client's connection outlived the server");
 }
 
