@@ -15,7 +15,11 @@ fn a_durable_node_that_was_made_a_copy_under_live_connections_has_no_vote() {
     if skip(Need::Redis) {
         return;
     }
-    let cluster = durable();
+    let servers = RedisServer::redis().append_fsync("always").start_many(3);
+    // Before anything else: a server's first replica gives it another replication id.
+    let replica = RedisServer::redis().start();
+    copy(&replica, &servers[2]);
+    let cluster = Cluster::new(servers);
     let held = cluster.granted_by_the_first_two();
     // It has looked at the second node shortly before that becomes a copy of the third.
     let server = LockServer::start(&cluster.client(), "warm-up", &cluster.servers);
@@ -24,6 +28,8 @@ fn a_durable_node_that_was_made_a_copy_under_live_connections_has_no_vote() {
     assert!(!copied.exists(&key(LOCK)), "it forgot the holder");
     make_primary(copied);
     nobody_else_holds(&held, &cluster.client(), &[&server.client, &cluster.client()]);
+    let words = format!("its record says that it is {}", cluster.proxies[2].addr());
+    cluster.client().is_told_of(&cluster.proxies[1], &words);
 }
 
 #[test]
