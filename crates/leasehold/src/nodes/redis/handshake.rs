@@ -165,8 +165,8 @@ fn closed_upon_hello(error: NodeError) -> NodeError {
     match error {
         NodeError::Unreachable { reason } if reason.contains("closed the connection") => {
             let reason = format!(
-                "{reason} upon HELLO; twemproxy does that, and cannot be used: a proxy must pass \
-                 on bytes, as HAProxy's `mode tcp` and Envoy's tcp_proxy do"
+                "{reason} upon HELLO (as twemproxy does, which cannot be used: see \
+                 docs/backends/redis.md)"
             );
             NodeError::Unreachable { reason }
         }
