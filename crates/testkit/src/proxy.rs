@@ -85,7 +85,38 @@ pub struct Counts {
     pub to_clients: u64,
 }
 
-/// A proxy in front of one server. Dropping it closes its connections and ends its threads.
+/// Which server a new connection is led to. A connection stays with the server that it was led to.
+#[derive(Clone, Debug)]
+enum Route {
+    One(String),
+    /// The servers in turn; the number is that of the next one.
+    Turns(Vec<String>, usize),
+    /// Any of the servers, by the state of a random generator.
+    Chance(Vec<String>, u64),
+}
+
+impl Route {
+    fn next(&mut self) -> String {
+        match self {
+            Route::One(addr) => addr.clone(),
+            Route::Turns(addrs, turn) => {
+                let addr = addrs[*turn % addrs.len()].clone();
+                *turn += 1;
+                addr
+            }
+            Route::Chance(addrs, state) => {
+                // xorshift64: short, and the high bits are good enough to pick one of a few.
+                *state ^= *state << 13;
+                *state ^= *state >> 7;
+                *state ^= *state << 17;
+                addrs[(*state >> 33) as usize % addrs.len()].clone()
+            }
+        }
+    }
+}
+
+/// A proxy in front of a server, or of several that it takes for one. Dropping it closes its
+/// connections and ends its threads.
 pub struct Proxy {
     shared: Arc<Shared>,
     port: ReservedPort,
@@ -94,17 +125,40 @@ pub struct Proxy {
 
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Proxy {} -> {}", self.addr(), self.shared.server_addr)
+        write!(f, "Proxy {} -> {:?}", self.addr(), self.shared.lock().route)
     }
 }
 
 impl Proxy {
     /// Starts a proxy to `addr` (`host:port`) on a free port. The server need not be there yet.
     pub fn to(addr: impl Into<String>) -> Proxy {
+        Proxy::start(Route::One(addr.into()))
+    }
+
+    /// Starts a proxy that leads its first connection to the first of `addrs`, the second to the
+    /// second, and so on in turns: a load balancer where one server is expected.
+    pub fn in_turns(addrs: impl IntoIterator<Item = String>) -> Proxy {
+        Proxy::start(Route::Turns(addrs.into_iter().collect(), 0))
+    }
+
+    /// The same, but each connection is led to any of them; one seed gives one sequence.
+    pub fn at_random(addrs: impl IntoIterator<Item = String>, seed: u64) -> Proxy {
+        // The generator stays at 0 if it is there, and neighbouring seeds shall not be alike.
+        let state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        Proxy::start(Route::Chance(addrs.into_iter().collect(), state))
+    }
+
+    /// Leads new connections to `addr` from now on. Those that are open stay with the server that
+    /// they have, as when a name in the DNS changes.
+    pub fn retarget(&self, addr: impl Into<String>) {
+        self.shared.lock().route = Route::One(addr.into());
+    }
+
+    fn start(route: Route) -> Proxy {
         let (port, listener) = ReservedPort::listen();
         let shared = Arc::new(Shared {
-            server_addr: addr.into(),
             state: Mutex::new(State {
+                route,
                 fault: Fault::Pass,
                 scope: Scope::All,
                 open_until: 0,
@@ -196,7 +250,6 @@ impl Drop for Proxy {
 const UNPOISONED: &str = "no proxy thread panics with the state locked";
 
 struct Shared {
-    server_addr: String,
     state: Mutex<State>,
     /// Told when the fault changes, when the proxy closes and when a delivery ends.
     changed: Condvar,
@@ -207,6 +260,7 @@ struct Shared {
 }
 
 struct State {
+    route: Route,
     fault: Fault,
     scope: Scope,
     /// The number of the last connection when the fault was put in force.
@@ -290,10 +344,14 @@ fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {
             return;
         }
         let number = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
-        if shared.lock().refuses(number) {
-            continue;
-        }
-        let server = TcpStream::connect(&shared.server_addr).ok();
+        let server_addr = {
+            let mut state = shared.lock();
+            if state.refuses(number) {
+                continue;
+            }
+            state.route.next()
+        };
+        let server = TcpStream::connect(server_addr).ok();
         for stream in [Some(&client), server.as_ref()].into_iter().flatten() {
             let _ = stream.set_nodelay(true);
         }

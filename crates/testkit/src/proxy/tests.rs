@@ -299,3 +299,61 @@ fn a_fault_for_every_other_connection_spares_the_rest() {
     assert!(connect_impatiently(&proxy).call(&["PING"]).is_err(), "the third is refused");
     assert_eq!(connect(&proxy).call(&["PING"]), pong(), "the fourth is not");
 }
+
+/// Two servers that tell their number.
+fn two_servers() -> Option<[RedisServer; 2]> {
+    if skip(Need::Redis) {
+        return None;
+    }
+    Some([1, 2].map(|number| {
+        let server = RedisServer::redis().start();
+        server.command(&["SET", "number", &number.to_string()]).unwrap();
+        server
+    }))
+}
+
+fn number_behind(connection: &mut Connection) -> u8 {
+    let answer = connection.call(&["GET", "number"]).unwrap();
+    answer.as_text().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_retargeted_proxy_leads_new_connections_elsewhere_and_leaves_the_others() {
+    let Some([one, two]) = two_servers() else {
+        return;
+    };
+    let proxy = Proxy::to(one.addr());
+    let mut before = connect(&proxy);
+    assert_eq!(number_behind(&mut before), 1);
+    proxy.retarget(two.addr());
+    assert_eq!(number_behind(&mut connect(&proxy)), 2);
+    assert_eq!(number_behind(&mut before), 1);
+}
+
+#[test]
+fn in_turns_means_one_server_after_the_other() {
+    let Some(servers) = two_servers() else {
+        return;
+    };
+    let proxy = Proxy::in_turns(servers.iter().map(RedisServer::addr));
+    let mut connections: Vec<_> = (0..5).map(|_| established(&proxy)).collect();
+    let numbers: Vec<_> = connections.iter_mut().map(number_behind).collect();
+    assert_eq!(numbers, [1, 2, 1, 2, 1]);
+}
+
+#[test]
+fn one_seed_gives_one_sequence_and_each_server_has_its_share() {
+    let sequence = |seed| {
+        let addrs = ["one", "two"].map(str::to_owned);
+        let proxy = Proxy::at_random(addrs, seed);
+        let mut state = proxy.shared.lock();
+        (0..100).map(|_| state.route.next()).collect::<Vec<_>>()
+    };
+    for seed in 0..20 {
+        let first = sequence(seed);
+        assert_eq!(first, sequence(seed));
+        let ones = first.iter().filter(|addr| *addr == "one").count();
+        assert!((30..=70).contains(&ones), "seed {seed}: {ones} of 100");
+    }
+    assert_ne!(sequence(0), sequence(1));
+}
