@@ -12,7 +12,7 @@ use leasehold_chaos::history::{History, META};
 use leasehold_chaos::report::Report;
 use leasehold_chaos::run::{Failure, Interrupt, run};
 use leasehold_chaos::schedule::{Backend, Plan};
-use leasehold_chaos::{holder, store};
+use leasehold_chaos::{holder, picture, store};
 
 /// Make trouble for Leasehold on real servers and check the history
 ///
@@ -35,7 +35,7 @@ struct Args {
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(2..=500))]
     holders: u16,
     /// How many servers
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(2..=15))]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=15))]
     nodes: u16,
     /// How many locks they compete for
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
@@ -44,12 +44,12 @@ struct Args {
     /// then reported, not judged; the fences are
     #[arg(long)]
     beyond: bool,
-    /// Leave report.md, report.json and the history here
+    /// Leave report.md and report.json here, and the history in DIR/history
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
-    /// Keep the history also when nothing was broken
-    #[arg(long)]
-    keep: bool,
+    /// Leave the history here; a folder of its own in the system's temporary one if nothing is said
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -94,12 +94,26 @@ fn check(dir: &Path) -> Result<ExitCode, String> {
     let is_history = dir.join(META).exists();
     let folder = if is_history { dir.to_owned() } else { dir.join("history") };
     let history = History::read(&folder).map_err(|error| error.to_string())?;
-    Ok(tell(&Report::of(&history)))
+    tell(&history, &folder, None)
 }
 
-fn tell(report: &Report) -> ExitCode {
+/// Judges, draws what went wrong, and says it.
+fn tell(history: &History, folder: &Path, save: Option<&Path>) -> Result<ExitCode, String> {
+    let report = Report::of(history, folder);
+    if let Some(dir) = save {
+        report.save(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    }
+    if !report.overlaps.is_empty() {
+        // A history may lie where nobody can write; it is judged all the same.
+        match picture::draw(history, folder) {
+            Ok(drawn) => {
+                drawn.iter().for_each(|path| eprintln!("leasehold-chaos: see {}", path.display()));
+            }
+            Err(error) => eprintln!("leasehold-chaos: no picture in {}: {error}", folder.display()),
+        }
+    }
     print!("{}", report.text());
-    if report.kept { ExitCode::SUCCESS } else { ExitCode::from(BROKEN) }
+    Ok(if report.kept { ExitCode::SUCCESS } else { ExitCode::from(BROKEN) })
 }
 
 fn chaos(args: &Args) -> Result<ExitCode, String> {
@@ -128,16 +142,10 @@ fn chaos(args: &Args) -> Result<ExitCode, String> {
         }
         Err(Failure::Io(error)) => return Err(error.to_string()),
     }
-    let history = History::read(&folder.path).map_err(|error| error.to_string())?;
-    let report = Report::of(&history);
-    if let Some(dir) = &args.report {
-        report.save(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-    }
-    let code = tell(&report);
-    if args.keep || !report.kept {
-        let kept = folder.keep();
-        eprintln!("leasehold-chaos: judge it again: leasehold-chaos check {}", kept.display());
-    }
+    let path = folder.keep();
+    let history = History::read(&path).map_err(|error| error.to_string())?;
+    let code = tell(&history, &path, args.report.as_deref())?;
+    eprintln!("leasehold-chaos: judge it again: leasehold-chaos check {}", path.display());
     Ok(code)
 }
 
@@ -149,10 +157,10 @@ struct Folder {
 
 impl Folder {
     fn new(args: &Args) -> Result<Self, String> {
-        if let Some(dir) = &args.report {
-            let path = dir.join("history");
+        let named = args.keep.clone().or_else(|| Some(args.report.as_ref()?.join("history")));
+        if let Some(path) = named {
             if path.join(META).exists() {
-                return Err(format!("{} has a history already: name another", dir.display()));
+                return Err(format!("{} has a history already: name another", path.display()));
             }
             return Ok(Self { path, temporary: None });
         }

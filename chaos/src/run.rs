@@ -17,7 +17,7 @@ use crate::fault::{Fault, Planned};
 use crate::history::{FAULTS, FaultLine, HOLDERS, Log, META, Meta, STORE, UNFENCED};
 use crate::holder::{Setup, builder};
 use crate::holders::{Holders, StoreProcess};
-use crate::schedule::{Backend, Plan, schedule};
+use crate::schedule::{Backend, MAX_TTL, Plan, is_pooled, schedule};
 use crate::watch::{Progress, Watch};
 
 /// After the last fault everybody gets a lock within this: a quarantine, the longest wait for a
@@ -92,8 +92,9 @@ fn try_run(plan: Plan, folder: &Path, interrupt: &Interrupt) -> Result<(), Failu
     check_needs(plan.backend)?;
     std::fs::create_dir_all(folder.join(HOLDERS))?;
     let sockets = tempfile::Builder::new().prefix("leasehold-chaos-").tempdir()?;
-    let cluster = Cluster::start(&plan, sockets.path());
+    let mut cluster = Cluster::start(&plan, sockets.path(), folder)?;
     introduce(&cluster.url(), plan.backend == Backend::Sqlite)?;
+    cluster.learn_names();
     let socket = sockets.path().join("store");
     let _store = StoreProcess::start(&socket, &folder.join(STORE))?;
     let mut run = Run::start(plan, cluster, folder, &socket, interrupt)?;
@@ -118,6 +119,15 @@ fn introduce(url: &str, is_file: bool) -> io::Result<()> {
         }
         Ok(())
     })
+}
+
+fn versions(plan: &Plan, cluster: &Cluster) -> Vec<String> {
+    let mut versions = vec![format!("leasehold {}", env!("CARGO_PKG_VERSION")), cluster.version()];
+    let pooled: Vec<_> = (0..plan.nodes).filter(|node| is_pooled(plan, *node)).collect();
+    if plan.backend != Backend::Sqlite && !pooled.is_empty() {
+        versions.push(format!("a pooling proxy before nodes {pooled:?}"));
+    }
+    versions
 }
 
 /// A fault of the schedule, by its number, and until when.
@@ -151,7 +161,7 @@ impl<'a> Run<'a> {
         let (started, start) = (boot_nanos(), Instant::now());
         Ok(Self {
             plan,
-            versions: vec![format!("leasehold {}", env!("CARGO_PKG_VERSION")), cluster.version()],
+            versions: versions(&plan, &cluster),
             names,
             cluster,
             holders: Holders::start(plan.holders, folder, pattern)?,
@@ -182,6 +192,8 @@ impl<'a> Run<'a> {
             calm_within_seconds: CALM_WITHIN.as_secs(),
             sections_floor: (plan.time.as_secs_f64() * SECTIONS_PER_SECOND) as u64,
             last_lives: self.holders.lives().to_vec(),
+            max_ttl: MAX_TTL.as_nanos() as u64,
+            names: self.cluster.names().to_vec(),
         }
     }
 
@@ -239,6 +251,10 @@ impl<'a> Run<'a> {
             return Err(Failure::Io(io::Error::other(story)));
         }
         self.cluster.slew();
+        for node in self.cluster.tend().map_err(io::Error::other)? {
+            let story = format!("node {node} carried the record of another member");
+            self.log.now(FaultLine { kind: "record deleted by the operator".into(), story })?;
+        }
         self.watch.read(self.holders.lives())?;
         let (watch, seconds) = (&self.watch, self.start.elapsed().as_secs());
         let (faults, all) = (self.faults, self.plan.time.as_secs());
@@ -262,6 +278,7 @@ impl<'a> Run<'a> {
                 self.cluster.cut_off(nodes, *side, *kind);
                 Ok(())
             }
+            Fault::Route { node, kind } => self.cluster.divert(*node, *kind, time),
             Fault::Pause { lock, holder } | Fault::Crash { lock, holder } => {
                 let whom = self.watch.holder_of(&self.names[*lock]).unwrap_or(*holder);
                 let is_hit = match planned.fault {
@@ -290,6 +307,7 @@ impl<'a> Run<'a> {
                 self.cluster.reconnect(nodes);
                 Ok(())
             }
+            Fault::Route { node, kind } => self.cluster.restore(*node, *kind),
             Fault::Pause { .. } => {
                 if let Some(holder) = self.met.remove(&index) {
                     self.holders.resume(holder);

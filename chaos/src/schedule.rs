@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::chance::Chance;
-use crate::fault::{Fault, LinkFault, NodeFault, Planned, Side};
+use crate::fault::{Fault, LinkFault, NodeFault, Planned, RouteFault, Side};
 
 /// Which servers are tortured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -71,18 +71,20 @@ pub const MOST_BEHIND: Duration = Duration::from_millis(150);
 enum Place {
     Server,
     Link,
+    /// There is one spare server.
+    Spare,
 }
 
 struct Draw {
     plan: Plan,
     chance: Chance,
     /// Until when each node is hurt already, by place.
-    busy: [Vec<Duration>; 2],
+    busy: [Vec<Duration>; 3],
 }
 
 /// The schedule of a run, in the order of its beginnings.
 pub fn schedule(plan: Plan) -> Vec<Planned> {
-    let busy = [vec![Duration::ZERO; plan.nodes], vec![Duration::ZERO; plan.nodes]];
+    let busy = [plan.nodes, plan.nodes, 1].map(|places| vec![Duration::ZERO; places]);
     let mut draw = Draw { plan, chance: Chance::new(plan.seed), busy };
     let mut planned = Vec::new();
     let servers = match plan.backend {
@@ -94,7 +96,8 @@ pub fn schedule(plan: Plan) -> Vec<Planned> {
     while at < plan.time {
         let fault = match draw.chance.within(servers.clone()) {
             0..32 => draw.server(at),
-            32..55 => draw.link(at),
+            32..51 => draw.link(at),
+            51..55 => draw.route(at),
             55..88 => Some(draw.holder(at)),
             _ if plan.backend == Backend::Sqlite => draw.grab(at),
             _ => Some(draw.holder(at)),
@@ -115,20 +118,23 @@ impl Draw {
         let kind = if beyond {
             let jump = if self.chance.percent(75) { 1 } else { -1 };
             let jump = N::ClockJump { millis: jump * self.chance.within(500..4000) as i64 };
-            let kinds = [N::Kill, N::Stop, N::KillClients, N::Full, N::Sleep, N::Evict, N::Evict];
+            let kinds = [N::Stop, N::KillClients, N::Full, N::Sleep, N::Evict, N::Evict];
             if self.chance.percent(35) { jump } else { self.chance.pick(&kinds) }
         } else {
             match self.chance.within(0..100) {
-                0..18 => N::Kill,
-                18..30 => N::Empty,
-                30..42 => N::Stop,
-                42..56 => N::Flush,
-                56..62 => N::KillClients,
-                62..66 => N::ForgetScripts,
-                66..76 => N::Replica { of: self.chance.index(nodes) },
-                76..83 => N::Full,
-                83..90 => N::Sleep,
-                _ => N::ClockBack { millis: self.chance.within(20..100) },
+                0..15 => N::Kill,
+                15..24 => N::Empty,
+                24..33 => N::Stop,
+                33..43 => N::Flush,
+                43..48 => N::KillClients,
+                48..52 => N::ForgetScripts,
+                52..61 => N::Replica { of: self.chance.index(nodes) },
+                61..67 => N::Full,
+                67..73 => N::Sleep,
+                73..79 => N::ClockBack { millis: self.chance.within(20..100) },
+                79..87 => return self.failover(from),
+                87..93 => return self.others_files(from),
+                _ => N::OldFiles,
             }
         };
         // Most often a minority, so that work goes on; but a broken assumption must meet a majority
@@ -153,7 +159,46 @@ impl Draw {
             N::Replica { of } => free.into_iter().filter(|node| *node != of).collect(),
             _ => free,
         };
+        if nodes.is_empty() {
+            return None;
+        }
         Some(Planned { from, to: from + lasts, fault: Fault::Node { nodes, kind } })
+    }
+
+    fn failover(&mut self, from: Duration) -> Option<Planned> {
+        let kind = NodeFault::Failover { moves: self.chance.percent(40) };
+        let to = from + self.chance.millis(300..2500);
+        let nodes = self.free(Place::Server, 1, from, to)?;
+        self.free(Place::Spare, 1, from, to)?;
+        Some(Planned { from, to, fault: Fault::Node { nodes, kind } })
+    }
+
+    fn others_files(&mut self, from: Duration) -> Option<Planned> {
+        let to = from + self.chance.millis(0..1200);
+        let pair = self.free(Place::Server, 2, from, to)?;
+        let [node, of] = pair[..] else { return None };
+        let (node, of) = if self.chance.percent(50) { (node, of) } else { (of, node) };
+        let fault = Fault::Node { nodes: vec![node], kind: NodeFault::OthersFiles { of } };
+        Some(Planned { from, to, fault })
+    }
+
+    fn route(&mut self, from: Duration) -> Option<Planned> {
+        if self.plan.beyond {
+            // The spare server has no memory, and no node forgets in such a run.
+            return None;
+        }
+        let turns = self.plan.nodes == 1 || self.chance.percent(40);
+        // Shorter than a quarantine, where the other server would vote after it.
+        let to = from + self.chance.millis(if turns { 300..1500 } else { 300..4000 });
+        let node = self.free(Place::Link, 1, from, to)?[0];
+        let kind = if turns {
+            self.free(Place::Spare, 1, from, to)?;
+            RouteFault::Turns
+        } else {
+            let other = (node + 1 + self.chance.index(self.plan.nodes - 1)) % self.plan.nodes;
+            RouteFault::Move { to: other }
+        };
+        Some(Planned { from, to, fault: Fault::Route { node, kind } })
     }
 
     fn link(&mut self, from: Duration) -> Option<Planned> {
@@ -234,6 +279,12 @@ pub fn persistence(plan: &Plan, node: usize) -> Persistence {
     }
 }
 
+/// Whether a proxy that pools connections stands before a node and hides its restarts: before a
+/// minority of them, in every other run.
+pub fn is_pooled(plan: &Plan, node: usize) -> bool {
+    plan.seed % 2 == 1 && node % 3 == 1
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,8 +309,8 @@ mod tests {
                 all.iter().map(|planned| planned.fault.kind()).collect();
             set.len()
         };
-        assert_eq!(kinds(Backend::Redis, false), 10 + 9 + 2);
-        assert_eq!(kinds(Backend::Redis, true), 7 + 9 + 2);
+        assert_eq!(kinds(Backend::Redis, false), 13 + 9 + 2 + 2);
+        assert_eq!(kinds(Backend::Redis, true), 6 + 9 + 2);
         assert_eq!(kinds(Backend::Sqlite, false), 3);
     }
 
@@ -268,9 +319,11 @@ mod tests {
         let plan = plan(3, Backend::Redis, true);
         for planned in schedule(plan) {
             if let Fault::Node { kind, .. } = planned.fault {
-                let forgets = [NodeFault::Empty, NodeFault::Flush].contains(&kind)
-                    || matches!(kind, NodeFault::Replica { .. });
-                assert!(!forgets, "{kind:?}");
+                use NodeFault as N;
+                let remembers =
+                    matches!(kind, N::Stop | N::KillClients | N::Full | N::Sleep | N::Evict)
+                        || matches!(kind, N::ClockJump { .. });
+                assert!(remembers, "{kind:?}");
             }
         }
         assert!((0..5).all(|node| persistence(&plan, node) == Persistence::Always));
