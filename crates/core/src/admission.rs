@@ -239,12 +239,7 @@ impl Admission {
     ) -> AdmissionStep {
         self.minds_jumps = facts.server.expires_by_wall;
         self.observe_clock(ClockSample { sent, received, clock: facts.clock });
-        self.warning = facts.server.evicts.as_ref().map(|policy| {
-            format!(
-                "it may evict locks (maxmemory-policy {policy}): \
-                 set `maxmemory-policy noeviction`, or give it no maxmemory"
-            )
-        });
+        self.warning = evicts(facts).or_else(|| several_addresses(facts));
         if let Some(reason) = self.unfit(facts).or_else(|| self.several_servers(facts)) {
             return self.refuse(reason);
         }
@@ -335,7 +330,7 @@ impl Admission {
             Role::ClusterMember => Some(
                 "it runs in cluster mode: Leasehold needs independent standalone servers".into(),
             ),
-            Role::Primary if self.policy.strict => self.warning.clone(),
+            Role::Primary if self.policy.strict => evicts(facts),
             Role::Primary => None,
         }
     }
@@ -474,6 +469,26 @@ impl Admission {
     }
 }
 
+/// What an operator should know of its memory.
+fn evicts(facts: &Facts) -> Option<String> {
+    let policy = facts.server.evicts.as_ref()?;
+    Some(format!(
+        "it may evict locks (maxmemory-policy {policy}): \
+         set `maxmemory-policy noeviction`, or give it no maxmemory"
+    ))
+}
+
+/// What an operator should know of its name.
+fn several_addresses(facts: &Facts) -> Option<String> {
+    let count = facts.addresses;
+    (count > 1).then(|| {
+        format!(
+            "its name has {count} addresses, and behind each may be another server: \
+             give it a name that leads to one"
+        )
+    })
+}
+
 impl Standing {
     /// When to examine it next, if a node that votes is examined once in `every`.
     pub fn look_again_in(&self, now: Moment, every: Duration) -> Duration {
@@ -556,6 +571,7 @@ mod tests {
                 expires_by_wall: true,
             },
             others: Vec::new(),
+            addresses: 1,
         }
     }
 

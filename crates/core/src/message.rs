@@ -199,6 +199,8 @@ pub struct Facts {
     pub server: ServerFacts,
     /// The run ids that other connections to the same address met.
     pub others: Vec<String>,
+    /// How many addresses its name has, as far as its name has any.
+    pub addresses: usize,
 }
 
 /// What kind of server a node is. Read in the same atomic step as the record and the clock.

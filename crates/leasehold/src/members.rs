@@ -9,13 +9,18 @@
 use std::sync::Arc;
 
 use leasehold_core::{
-    Admission, AdmissionPolicy, AdmissionStep, Facts, Fence, NodeError, Record, RecordState, Reply,
-    Request, Standing,
+    Admission, AdmissionPolicy, AdmissionStep, Facts, Fence, NodeError, Origin, Record,
+    RecordState, Reply, Request, Roster, Standing,
 };
+use tokio::task::JoinSet;
 
 use crate::Locks;
 use crate::error::InitError;
 use crate::locks::LOOK_LIMIT;
+use crate::node::NodeId;
+
+/// So many connections to each node are compared before a cluster is set up, and by `doctor`.
+const CONNECTIONS_COMPARED: usize = 8;
 
 impl Locks {
     /// Admits the nodes of a new cluster at once, on the word of a person that they never held a
@@ -23,13 +28,15 @@ impl Locks {
     /// A cluster that is admitted already is left alone.
     pub async fn init(&self) -> Result<(), InitError> {
         let mut admissions = Vec::new();
-        for (index, facts) in self.facts().await?.into_iter().enumerate() {
+        let mut roster = Roster::new(self.cluster().members.len());
+        for (index, facts) in self.facts_compared().await?.into_iter().enumerate() {
             let node = self.cluster().members[index].node.id().clone();
+            let twin = roster.show(index, &facts).map(|twin| self.cluster().member_name(twin));
             // Examined by the core, as if no quarantine were asked for.
             let policy = AdmissionPolicy { quarantine: false, ..self.cluster().policy.clone() };
-            let mut admission = Admission::new(policy);
-            let now = self.cluster().now();
-            let step = admission.examine(now, now, &facts, crate::chance::nonce());
+            let mut admission = Admission::new(policy, node.as_str());
+            let (now, life) = (self.cluster().now(), crate::chance::nonce());
+            let step = admission.examine(now, now, &facts, life, twin.as_ref());
             if let Standing::Refused { reason } | Standing::Foreign { reason } =
                 admission.standing()
             {
@@ -150,11 +157,16 @@ impl Locks {
             if self.is_list_of(&record) {
                 continue;
             }
-            if !old.is_list_of(&record) || record.state != RecordState::Admitted {
+            if !old.is_list_of(&record)
+                || record.state != RecordState::Admitted
+                || record.is_of_the_format_before()
+                || !record.is_by(&facts.server)
+            {
                 return Err(old.refused(index, "it is not an admitted member of the old list"));
             }
             let floor = record.floor.max(Fence::from_clock(facts.clock));
-            let record = Record { cluster: to.cluster, nodes: to.nodes, floor, ..record };
+            let member = to.member(old.cluster().members[index].node.id().as_str());
+            let record = Record { cluster: to.cluster, nodes: to.nodes, member, floor, ..record };
             old.replace_record(index, Some(text.into()), record.to_string().into()).await?;
         }
         self.cluster().examine_all(LOOK_LIMIT).await;
@@ -178,9 +190,12 @@ impl Locks {
             let record = Record {
                 cluster: to.cluster,
                 nodes: to.nodes,
+                member: to.member(self.cluster().members[index].node.id().as_str()),
                 max_ttl: old.as_ref().map_or(to.max_ttl_default, |(_, record)| record.max_ttl),
                 life: crate::chance::nonce(),
                 run_id: facts.server.run_id.clone(),
+                replication_id: facts.server.replication_id.clone(),
+                origin: Origin::Succession,
                 state: RecordState::Barred,
                 floor: Fence::from_clock(facts.clock)
                     .max(old.as_ref().map_or(Fence::ZERO, |(_, record)| record.floor)),
@@ -198,6 +213,36 @@ impl Locks {
             }
         }
         Ok(())
+    }
+
+    /// What the nodes say of themselves, each over several connections: a name that leads to several
+    /// servers must not become a member.
+    async fn facts_compared(&self) -> Result<Vec<Facts>, InitError> {
+        let (facts, met) = tokio::join!(self.facts(), self.meet_servers());
+        let mut facts = facts?;
+        for (facts, (_, met)) in facts.iter_mut().zip(met) {
+            facts.others.extend(met);
+        }
+        Ok(facts)
+    }
+
+    /// Opens several connections to each node, for a moment, and says which servers they met: the
+    /// run ids of those that answered. Two different ones are two servers behind one name, or one
+    /// that restarted just now.
+    pub async fn meet_servers(&self) -> Vec<(NodeId, Vec<String>)> {
+        let cluster = self.cluster();
+        let mut meetings = JoinSet::new();
+        for (index, member) in cluster.members.iter().enumerate() {
+            let meeting = member.node.meet(CONNECTIONS_COMPARED);
+            meetings.spawn_on(async move { (index, meeting.await) }, &cluster.background);
+        }
+        let mut met: Vec<_> = cluster.node_ids().map(|id| (id.clone(), Vec::new())).collect();
+        while let Some(meeting) = meetings.join_next().await {
+            if let Ok((index, servers)) = meeting {
+                met[index].1 = servers;
+            }
+        }
+        met
     }
 
     async fn facts(&self) -> Result<Vec<Facts>, InitError> {

@@ -55,8 +55,17 @@ pub trait Node: Send + Sync + 'static {
     /// * The answer goes to [`Ask::reply_to`], once.
     fn ask(&self, ask: Ask);
 
-    /// Counts the connections to the node. A change means: examine it again before it may vote.
+    /// Counts the connections to the node, and the servers that were met on them. A change means:
+    /// examine it again before it may vote.
     fn generation(&self) -> watch::Receiver<u64>;
+
+    /// Opens so many further connections to the same address, for a moment, and says whom each met:
+    /// the run ids of those that met somebody. Nobody, where an address cannot have several servers
+    /// behind it.
+    fn meet(&self, connections: usize) -> Meeting {
+        let _ = connections;
+        Box::pin(std::future::ready(Vec::new()))
+    }
 
     /// Whether a lease can be raised to a higher number, and be acquired once more by the same holder,
     /// as [`Request::Extend`] and [`Request::Acquire`] allow it. Where it cannot, because the node
@@ -98,6 +107,9 @@ pub trait Node: Send + Sync + 'static {
         let _ = told;
     }
 }
+
+/// The run ids of the servers that connections met.
+pub type Meeting = std::pin::Pin<Box<dyn Future<Output = Vec<String>> + Send>>;
 
 /// Told what became of a watch.
 pub type OnWatched = Box<dyn Fn(Watched) + Send + Sync>;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold_core::{Fence, LockName, Moment, NodeError, Owner, Sighting, Standing};
+use leasehold_core::{Fence, LockName, Moment, NodeError, Owner, Record, Sighting, Standing};
 
 use crate::clock::Clock;
 use crate::driver::Member;
@@ -157,9 +157,14 @@ pub struct NodeHealth {
     pub version: Option<String>,
     /// Something an operator should know though the node votes.
     pub warning: Option<String>,
-    /// Whether a write is on disk before it is answered; such a node needs no quarantine after a
-    /// restart.
-    pub durable: Option<bool>,
+    /// Whether it writes each change to its disk, as far as it says.
+    pub persists: Option<bool>,
+    /// Which process of the server answered last.
+    pub run_id: Option<String>,
+    /// Which life of the node this is: another one each time it may have forgotten something.
+    pub life: Option<String>,
+    /// When this life began, by the node's clock.
+    pub since: Option<SystemTime>,
     /// The identity record, as it stands there.
     pub record: Option<String>,
 }
@@ -205,6 +210,9 @@ impl NodeHealth {
             Standing::Down(error) => NodeState::Down { error: error.clone() },
             Standing::Unknown => NodeState::Unknown,
         };
+        let server = notes.server.as_ref();
+        let record = notes.record.as_deref().and_then(|text| Record::parse(text).ok());
+        let own = record.filter(|record| server.is_some_and(|server| record.is_by(server)));
         // The core compares with our boot clock; people compare wall clocks.
         let wall_ahead = clock.wall().0 as i64 - (now.as_nanos() / 1000) as i64;
         Self {
@@ -215,9 +223,12 @@ impl NodeHealth {
                 .admission
                 .clock_offset_micros()
                 .map(|offset| offset - wall_ahead),
-            version: notes.version.clone(),
+            version: server.map(|server| server.version.clone()),
             warning: notes.admission.warning().map(str::to_owned),
-            durable: notes.durable,
+            persists: server.map(|server| server.persists),
+            run_id: server.map(|server| server.run_id.clone()),
+            life: own.as_ref().map(|record| format!("{:032x}", record.life)),
+            since: own.map(|record| UNIX_EPOCH + Duration::from_micros(record.born.0)),
             record: notes.record.clone(),
         }
     }

@@ -128,7 +128,10 @@ fn node(health: &NodeHealth) -> Value {
         "round_trip_ms": health.round_trip.map(fine_millis),
         "clock_offset_ms": health.clock_offset_micros.map(|micros| micros as f64 / 1e3),
         "version": health.version,
-        "durable": health.durable,
+        "persists": health.persists,
+        "life": health.life,
+        "life_since": health.since.map(time),
+        "run_id": health.run_id,
         "warning": health.warning,
     })
 }

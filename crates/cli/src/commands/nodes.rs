@@ -1,5 +1,7 @@
 //! `leasehold nodes`: how each node is.
 
+use std::time::SystemTime;
+
 use leasehold::{NodeHealth, NodeState};
 use serde_json::{Value, json};
 
@@ -24,7 +26,7 @@ pub(crate) async fn exec(_: &Args, context: &Context) -> Result<Exit, Failure> {
         }
     } else {
         let mut rows =
-            vec![heading(["node", "state", "version", "round trip", "clock", "durable", ""])];
+            vec![heading(["node", "state", "version", "round trip", "clock", "life", "since", ""])];
         rows.extend(nodes.iter().map(row));
         output.text(&output.table(&rows))?;
     }
@@ -51,14 +53,15 @@ pub(super) fn state(health: &NodeHealth) -> (&'static str, Tone, Option<String>)
 fn row(health: &NodeHealth) -> Vec<(Tone, String)> {
     let (word, tone, why) = state(health);
     let or_dash = |text: Option<String>| (Tone::Plain, text.unwrap_or_else(|| "-".into()));
-    let durable = |durable| if durable { "yes" } else { "no" }.to_owned();
+    let age = |since: SystemTime| short(since.elapsed().unwrap_or_default());
     vec![
         (Tone::Plain, health.node.to_string()),
         (tone, word.into()),
         or_dash(health.version.clone()),
         or_dash(health.round_trip.map(short)),
         or_dash(health.clock_offset_micros.map(offset)),
-        or_dash(health.durable.map(durable)),
+        or_dash(health.life.as_ref().map(|life| format!("{life:.8}"))),
+        or_dash(health.since.map(age)),
         (Tone::Plain, why.unwrap_or_default()),
     ]
 }
@@ -86,7 +89,10 @@ fn node(health: &NodeHealth) -> Value {
         "version": health.version,
         "round_trip_us": health.round_trip.map(|trip| trip.as_micros() as u64),
         "clock_offset_us": health.clock_offset_micros,
-        "durable": health.durable,
+        "persists": health.persists,
+        "life": health.life,
+        "life_since": health.since.map(|since| humantime::format_rfc3339_millis(since).to_string()),
+        "run_id": health.run_id,
         "record": health.record,
     })
 }

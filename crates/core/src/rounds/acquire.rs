@@ -156,6 +156,11 @@ impl AcquireRound {
         !matches!(self.verdict(), Verdict::Open)
     }
 
+    /// Whether a quorum granted the latest round.
+    pub fn is_won(&self) -> bool {
+        matches!(self.verdict(), Verdict::Granted)
+    }
+
     /// Decides. After `AskAgain` the next round has begun and counts from `now`.
     pub fn step(&mut self, now: Moment) -> AcquireStep {
         match self.verdict() {

@@ -4,7 +4,9 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use leasehold_core::{AdmissionStep, Answer, NodeError, Record, Reply, Request, Standing};
+use leasehold_core::{
+    AdmissionStep, Answer, Facts, Moment, NodeError, Record, Reply, Request, Standing,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -76,49 +78,99 @@ async fn care(cluster: Weak<Cluster>, member: Arc<Member>, settings: CaretakerSe
 /// Asks the node about itself until the core has nothing more to write there.
 async fn examine(cluster: &Arc<Cluster>, member: &Arc<Member>) {
     for _ in 0..EXAMINATIONS_IN_A_ROW {
-        let sent = cluster.now();
-        let answer = ask(cluster, member, Request::Probe, false).await;
-        let received = cluster.now();
         let before = member.notes().admission.standing().clone();
-        let facts = match answer {
-            Ok(Reply::Facts(facts)) => facts,
-            other => {
-                let error = other.err().unwrap_or_else(|| NodeError::Garbled {
-                    reason: "a probe was answered with something else".into(),
-                });
-                member.examined(|notes| notes.admission.down(error));
-                report(member, &before);
-                return;
-            }
+        let seen = match look(cluster, member).await {
+            Ok(seen) => seen,
+            Err(error) => return gone(cluster, member, &before, error),
         };
-        let step = {
-            let mut notes = member.notes();
-            notes.round_trip = Some(received.since(sent));
-            notes.version = Some(facts.server.version.clone());
-            notes.durable = Some(facts.server.durable);
-            notes.record.clone_from(&facts.record);
-            notes.admission.examine(sent, received, &facts, chance::nonce())
-        };
-        match step {
+        match judge(cluster, member, &seen) {
             AdmissionStep::Settled => {
                 member.examined(|_| {});
-                report(member, &before);
-                return;
+                return report(member, &before);
             }
             AdmissionStep::Replace { expected, record } => {
-                debug!(node = %member.node.id(), %record, "writing the identity record");
-                let record = record.to_string().into();
-                let request = Request::ReplaceRecord { expected, record };
-                if let Err(error) = ask(cluster, member, request, false).await {
-                    member.examined(|notes| notes.admission.down(error));
-                    report(member, &before);
-                    return;
+                if let Err(error) = write(cluster, member, expected, &record).await {
+                    return gone(cluster, member, &before, error);
                 }
             }
         }
     }
     let reason = "its identity record keeps changing".to_owned();
     member.examined(|notes| notes.admission.down(NodeError::NotVoting { reason }));
+}
+
+/// What a node said of itself, and when.
+struct Seen {
+    sent: Moment,
+    received: Moment,
+    facts: Box<Facts>,
+}
+
+/// What the node says of itself, and, before it votes for the first time, whom other connections to
+/// its address meet.
+async fn look(cluster: &Arc<Cluster>, member: &Arc<Member>) -> Result<Seen, NodeError> {
+    let compares = member.notes().admission.compares();
+    let probe = async {
+        let sent = cluster.now();
+        let answer = ask(cluster, member, Request::Probe, false).await;
+        (sent, answer, cluster.now())
+    };
+    let ((sent, answer, received), met) = match compares {
+        0 => (probe.await, Vec::new()),
+        compares => tokio::join!(probe, member.node.meet(compares)),
+    };
+    match answer? {
+        Reply::Facts(mut facts) => {
+            facts.others.extend(met);
+            Ok(Seen { sent, received, facts })
+        }
+        _ => Err(NodeError::Garbled { reason: "a probe was answered with something else".into() }),
+    }
+}
+
+/// Has the core judge what a node said. The roster is held meanwhile, so that of two members that
+/// show one server at the same time one is judged after the other.
+fn judge(cluster: &Cluster, member: &Arc<Member>, seen: &Seen) -> AdmissionStep {
+    let Seen { sent, received, facts } = seen;
+    let mut roster = cluster.roster();
+    let twin = roster.show(member.index, facts);
+    let name = twin.map(|twin| cluster.member_name(twin));
+    let step = {
+        let mut notes = member.notes();
+        notes.round_trip = Some(received.since(*sent));
+        notes.server = Some(facts.server.clone());
+        notes.record.clone_from(&facts.record);
+        notes.admission.examine(*sent, *received, facts, chance::nonce(), name.as_ref())
+    };
+    if let Some(twin) = twin {
+        let name = cluster.member_name(member.index);
+        cluster.members[twin].notes().admission.is_one_server_with(&name);
+    }
+    step
+}
+
+/// Writes the record that the core wants, unless somebody was quicker.
+async fn write(
+    cluster: &Arc<Cluster>,
+    member: &Arc<Member>,
+    expected: Option<Arc<str>>,
+    record: &Record,
+) -> Answer {
+    debug!(node = %member.node.id(), %record, "writing the identity record");
+    let (text, was) = (record.to_string(), expected.clone().unwrap_or_default());
+    let request = Request::ReplaceRecord { expected, record: text.clone().into() };
+    let answer = ask(cluster, member, request, false).await;
+    let replaced = matches!(answer, Ok(Reply::Record { replaced: true }));
+    let (node, record, expected) = (member.node.id(), text.as_str(), &*was);
+    tracing::trace!(target: "leasehold::record", %node, record, expected, replaced, "record");
+    answer
+}
+
+/// It did not answer: whoever answers next may be another.
+fn gone(cluster: &Cluster, member: &Member, before: &Standing, error: NodeError) {
+    cluster.roster().hide(member.index);
+    member.examined(|notes| notes.admission.down(error));
+    report(member, before);
 }
 
 /// Drops fences of locks that nobody acquired for `retention`. First the floor goes up, so that
@@ -134,9 +186,9 @@ async fn forget_idle(cluster: &Arc<Cluster>, member: &Arc<Member>, retention: Du
         return;
     };
     let below = record.floor;
-    let record = record.to_string().into();
-    let request = Request::ReplaceRecord { expected: Some(expected.into()), record };
-    let Ok(Reply::Record { replaced: true }) = ask(cluster, member, request, false).await else {
+    let expected = Some(expected.into());
+    let Ok(Reply::Record { replaced: true }) = write(cluster, member, expected, &record).await
+    else {
         return;
     };
     examine(cluster, member).await;
@@ -168,7 +220,8 @@ fn report(member: &Member, before: &Standing) {
     let node = member.node.id();
     match after {
         Standing::Voting(_) => {
-            info!(%node, version = notes.version.as_deref(), "the node votes");
+            let version = notes.server.as_ref().map(|server| server.version.as_str());
+            info!(%node, version, "the node votes");
             if let Some(warning) = notes.admission.warning() {
                 warn!(%node, "{warning}");
             }

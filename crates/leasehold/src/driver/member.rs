@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{
-    Admission, AdmissionPolicy, ClockSample, Moment, NodeError, Pass, Request, Standing,
+    Admission, AdmissionPolicy, ClockSample, Moment, NodeError, Pass, Request, ServerFacts, Standing,
 };
 use tokio::sync::{Notify, watch};
 use tracing::warn;
@@ -14,6 +14,8 @@ use crate::node::Node;
 
 /// A node and its caretaker's notes.
 pub(crate) struct Member {
+    /// Its number in the list.
+    pub(super) index: usize,
     pub(crate) node: Arc<dyn Node>,
     notes: Mutex<Notes>,
     pub(super) examine: Notify,
@@ -24,27 +26,27 @@ pub(crate) struct Member {
 /// What the caretaker knows.
 pub(crate) struct Notes {
     pub(crate) admission: Admission,
-    pub(crate) version: Option<String>,
     pub(crate) round_trip: Option<Duration>,
-    pub(crate) durable: Option<bool>,
+    pub(crate) server: Option<ServerFacts>,
     pub(crate) record: Option<String>,
 }
 
 impl Member {
     /// `progress` counts the examinations of all members.
     pub(super) fn new(
+        index: usize,
         node: Arc<dyn Node>,
         policy: AdmissionPolicy,
         progress: watch::Sender<u64>,
     ) -> Self {
         let notes = Notes {
-            admission: Admission::new(policy),
-            version: None,
+            admission: Admission::new(policy, node.id().as_str()),
             round_trip: None,
-            durable: None,
+            server: None,
             record: None,
         };
         Self {
+            index,
             node,
             notes: Mutex::new(notes),
             examine: Notify::new(),

@@ -5,16 +5,17 @@ mod attempt;
 mod caretaker;
 mod member;
 mod op;
+mod trail;
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::rounds::ExtendRound;
 use leasehold_core::{
-    AdmissionPolicy, Answer, Drift, Fence, Holder, Lease, LockName, Moment, NodeError, Outlook,
-    Pass, Proposals, Quorum, Request, Standing, Ttl,
+    AdmissionPolicy, Answer, Drift, Fence, Holder, Lease, LockName, MemberName, Moment, NodeError,
+    Outlook, Pass, Proposals, Quorum, Request, Roster, Standing, Ttl,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -27,6 +28,7 @@ pub(crate) use member::Member;
 pub(crate) use op::{Decides, Gather, Op};
 use op::{Patient, Single};
 
+use self::trail::Trail;
 use crate::clock::Clock;
 use crate::crowds::AFTER_A_KNOCK;
 use crate::guard::Held;
@@ -86,6 +88,8 @@ pub(crate) struct Cluster {
     /// A node of our list that belongs to another cluster.
     foreign: Mutex<Option<NodeId>>,
     proposals: Mutex<Proposals>,
+    /// Which server each member shows. Taken before any member's notes.
+    roster: Mutex<Roster>,
     closing: CancellationToken,
 }
 
@@ -102,8 +106,10 @@ impl Cluster {
     ) -> Arc<Self> {
         let count = NonZeroUsize::new(nodes.len()).expect("a cluster has at least one node");
         let progress = watch::Sender::new(0);
-        let member = |node| Member::new(node, settings.policy.clone(), progress.clone());
-        let members: Vec<_> = nodes.into_iter().map(member).map(Arc::new).collect();
+        let member = |(index, node)| {
+            Arc::new(Member::new(index, node, settings.policy.clone(), progress.clone()))
+        };
+        let members: Vec<_> = nodes.into_iter().enumerate().map(member).collect();
         let cluster = Arc::new(Self {
             raises: members.iter().all(|member| member.node.raises()),
             members,
@@ -119,6 +125,7 @@ impl Cluster {
             progress,
             foreign: Mutex::default(),
             proposals: Mutex::default(),
+            roster: Mutex::new(Roster::new(count.get())),
             closing: CancellationToken::new(),
         });
         for member in &cluster.members {
@@ -133,6 +140,15 @@ impl Cluster {
 
     pub(crate) fn now(&self) -> Moment {
         self.clock.now()
+    }
+
+    /// What the record of a member calls it.
+    pub(crate) fn member_name(&self, index: usize) -> MemberName {
+        self.policy.member(self.members[index].node.id().as_str())
+    }
+
+    fn roster(&self) -> MutexGuard<'_, Roster> {
+        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn node_ids(&self) -> impl Iterator<Item = &NodeId> {
@@ -150,6 +166,11 @@ impl Cluster {
         limit: Duration,
     ) {
         let (request, asked) = (Arc::new(request), Instant::now());
+        let is_followed = trail::is_wanted();
+        if is_followed {
+            let passes = vec![None; self.members.len()];
+            op.leave_trail(Trail { request: request.clone(), passes });
+        }
         let veto = match &*request {
             Request::Acquire { .. } => self.veto(),
             _ => None,
@@ -158,7 +179,12 @@ impl Cluster {
             let pass = if request.needs_identity() {
                 let pass = member.pass_for(|| self.now(), &request);
                 match pass.and_then(|pass| veto.clone().map_or(Ok(pass), Err)) {
-                    Ok(pass) => Some(pass),
+                    Ok(pass) => {
+                        if is_followed {
+                            op.note_pass(index, &pass);
+                        }
+                        Some(pass)
+                    }
                     Err(objection) => {
                         op.answer(index, round, Err(objection));
                         continue;

@@ -7,9 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use leasehold_core::rounds::{AcquireRound, ExtendRound, ExtendStep, ReleaseRound, ReleaseStep};
-use leasehold_core::{Answer, ClockSample, Moment, NodeError, Reply};
+use leasehold_core::rounds::{
+    AcquireRound, Ballot, ExtendRound, ExtendStep, ReleaseRound, ReleaseStep,
+};
+use leasehold_core::{Answer, ClockSample, Moment, NodeError, Pass, Reply};
 
+use super::trail::Trail;
 use super::{Cluster, Due};
 use crate::clock::Clock;
 use crate::node::ReplySink;
@@ -26,6 +29,10 @@ pub(crate) trait Decides: Send + 'static {
     fn notes_nodes(&self) -> bool {
         true
     }
+    /// The votes, if a quorum said yes.
+    fn won(&self) -> Option<&Ballot> {
+        None
+    }
 }
 
 impl Decides for AcquireRound {
@@ -41,6 +48,9 @@ impl Decides for AcquireRound {
     fn asked_at(&self) -> Moment {
         self.ballot().asked_at()
     }
+    fn won(&self) -> Option<&Ballot> {
+        self.is_won().then(|| self.ballot())
+    }
 }
 
 impl Decides for ExtendRound {
@@ -55,6 +65,9 @@ impl Decides for ExtendRound {
     }
     fn asked_at(&self) -> Moment {
         self.ballot().asked_at()
+    }
+    fn won(&self) -> Option<&Ballot> {
+        matches!(self.step(), ExtendStep::Extended { .. }).then(|| self.ballot())
     }
 }
 
@@ -166,6 +179,8 @@ struct OpState<R> {
     abandoned: bool,
     is_time_up: bool,
     in_flight: Option<InFlight>,
+    /// Of the latest question, where somebody wants to know, until it is told.
+    trail: Option<Box<Trail>>,
 }
 
 /// Counts a question as under way until it is dropped.
@@ -181,7 +196,14 @@ impl<R: Decides> Op<R> {
     pub(crate) fn new(cluster: &Arc<Cluster>, round: R) -> Arc<Self> {
         let others = cluster.in_flight.fetch_add(1, Ordering::Relaxed);
         let in_flight = Some(InFlight(cluster.in_flight.clone()));
-        let state = OpState { round, waker: None, abandoned: false, is_time_up: false, in_flight };
+        let state = OpState {
+            round,
+            waker: None,
+            abandoned: false,
+            is_time_up: false,
+            in_flight,
+            trail: None,
+        };
         Arc::new(Self {
             clock: cluster.clock.clone(),
             cluster: Arc::downgrade(cluster),
@@ -197,6 +219,17 @@ impl<R: Decides> Op<R> {
     /// Looks at, or changes, the round.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut R) -> T) -> T {
         look(&mut self.state().round)
+    }
+
+    /// Remembers what was asked, to be told if it is won.
+    pub(super) fn leave_trail(&self, trail: Trail) {
+        self.state().trail = Some(Box::new(trail));
+    }
+
+    pub(super) fn note_pass(&self, node: usize, pass: &Arc<Pass>) {
+        if let Some(trail) = &mut self.state().trail {
+            trail.passes[node] = Some(pass.clone());
+        }
     }
 
     /// From now on no answer matters, and no node may send what it has not sent yet.
@@ -271,6 +304,12 @@ impl<R: Decides> ReplySink for Op<R> {
         let note = Note::of(&answer, state.round.asked_at()).filter(|_| state.round.notes_nodes());
         state.round.answer(now, round, node, answer);
         let waker = if state.round.is_decided() { state.waker.take() } else { None };
+        if state.trail.is_some()
+            && let Some(ballot) = state.round.won().cloned()
+            && let Some((trail, cluster)) = state.trail.take().zip(self.cluster.upgrade())
+        {
+            trail.tell(&cluster, &ballot);
+        }
         drop(state);
         if let Some(waker) = waker {
             waker.wake();

@@ -1,7 +1,9 @@
 //! Opening a TCP connection to a server, and the system's words for why it failed. Shared by the
 //! backends that are reached over the network.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -20,18 +22,22 @@ pub(super) struct TlsPaths {
     pub(super) key: Option<PathBuf>,
 }
 
-/// Connects to the first address of `host` that answers.
-pub(super) async fn open_tcp(host: &str, port: u16) -> Result<TcpStream, NodeError> {
+/// Connects to the first address of `host` that answers, and says how many of its kind there are: one
+/// host often has one of each kind, but two of one kind may be two hosts.
+pub(super) async fn open_tcp(host: &str, port: u16) -> Result<(TcpStream, usize), NodeError> {
     let addresses = tokio::net::lookup_host((host, port)).await.map_err(|error| {
         let reason = format!("no such host `{host}`: {}", system_words(&error));
         NodeError::Unreachable { reason }
     })?;
+    let addresses: Vec<_> = addresses.collect();
     let mut last = io::Error::other(format!("no such host `{host}`"));
-    for address in addresses {
+    for address in &addresses {
         match TcpStream::connect(address).await {
             Ok(stream) => {
                 prepare(&stream).map_err(|e| unreachable(&e))?;
-                return Ok(stream);
+                let is_alike = |other: &&SocketAddr| other.is_ipv4() == address.is_ipv4();
+                let alike: BTreeSet<_> = addresses.iter().filter(is_alike).collect();
+                return Ok((stream, alike.len()));
             }
             Err(error) => last = error,
         }

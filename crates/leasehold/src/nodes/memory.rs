@@ -4,7 +4,9 @@ mod lines;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use leasehold_core::{Facts, LockName, LockTable, NodeError, Reply, Request, Role, ServerFacts};
+use leasehold_core::{
+    Facts, LockName, LockTable, NO_REPLICATION, NodeError, Reply, Request, Role, ServerFacts,
+};
 use tokio::sync::watch;
 
 use self::lines::Lines;
@@ -57,11 +59,14 @@ impl Node for MemoryNode {
                 server: ServerFacts {
                     version: format!("memory {}", env!("CARGO_PKG_VERSION")),
                     run_id: self.run_id.clone(),
+                    replication_id: NO_REPLICATION.to_owned(),
                     role: Role::Primary,
                     evicts: None,
-                    durable: true,
+                    persists: false,
                     expires_by_wall: false,
                 },
+                others: Vec::new(),
+                addresses: 1,
             })),
             request => table.apply(now, wall, identity, request),
         };

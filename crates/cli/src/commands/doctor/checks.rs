@@ -1,7 +1,7 @@
 //! What `doctor` makes of what it learned of each node. No I/O: each check is a function from the
 //! node's own words to findings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ pub(super) struct Patient {
     pub(super) after: Vec<NodeHealth>,
     pub(super) rehearsal: Vec<(&'static str, NodeReports)>,
     pub(super) hosts: BTreeMap<String, Vec<IpAddr>>,
+    /// The servers that several connections to each node met.
+    pub(super) met: Vec<Vec<String>>,
 }
 
 /// A ttl should be this many round trips long, or leases are spent on asking.
@@ -60,6 +62,7 @@ pub(super) fn judge(patient: &Patient) -> Vec<Finding> {
             continue;
         }
         findings.extend(eviction(node));
+        findings.extend(several_servers(patient, index));
         findings.extend(persistence(node, patient));
         findings.extend(clock(patient, index));
         findings.extend(identity(node));
@@ -116,6 +119,30 @@ fn standing(node: &NodeHealth) -> Finding {
             why,
             no_vote,
             "leave max_ttl out of the backend URL",
+        )
+        .at(node),
+        NodeState::Refused { why } if why.contains("one server") => Finding::bad(
+            Level::Error,
+            "same server",
+            why,
+            "one server would be counted twice: two holders",
+            "give each member the address of its own server; leasehold config shows the list",
+        )
+        .at(node),
+        NodeState::Refused { why } if why.contains("servers") => Finding::bad(
+            Level::Error,
+            "several servers",
+            why,
+            "each of them keeps locks of its own: two holders",
+            format!("let the address lead to one server; who answers: {cli} INFO server"),
+        )
+        .at(node),
+        NodeState::Refused { why } if why.contains("its record says") => Finding::bad(
+            Level::Error,
+            "identity",
+            why,
+            "a server that is counted for another member, or knows only another's locks",
+            format!("correct the address; if its data were copied there: {cli} DEL leasehold:node"),
         )
         .at(node),
         NodeState::Refused { why } => Finding::bad(
@@ -209,37 +236,83 @@ fn rights(patient: &Patient, index: usize) -> Option<Finding> {
 
 fn eviction(node: &NodeHealth) -> Option<Finding> {
     let warning = node.warning.as_ref().filter(|_| node.state == NodeState::Up)?;
+    if !warning.contains("evict") {
+        return None;
+    }
     let endangers = "a lock that is evicted is free while somebody holds it: two holders";
     let fix = format!("{} CONFIG SET maxmemory-policy noeviction", redis_cli(node));
     Some(Finding::bad(Level::Error, "eviction", warning, endangers, fix).at(node))
 }
 
+/// Whether the node's name leads to one server: over several connections, and by its addresses.
+fn several_servers(patient: &Patient, index: usize) -> Option<Finding> {
+    let node = &patient.nodes[index];
+    let cli = redis_cli(node);
+    let met: BTreeSet<_> = patient.met.get(index)?.iter().collect();
+    if met.len() > 1 {
+        let count = patient.met[index].len();
+        return Some(
+            Finding::bad(
+                Level::Error,
+                "several servers",
+                format!("{count} connections to it met {} servers", met.len()),
+                "each of them keeps locks of its own: two holders",
+                format!("let the address lead to one server; who answers: {cli} INFO server"),
+            )
+            .at(node),
+        );
+    }
+    let host = address(node.node.as_str()).map(|(host, _)| host)?;
+    let ips = patient.hosts.get(host)?;
+    let most = |is_v4: bool| {
+        ips.iter().filter(|ip| ip.is_ipv4() == is_v4).collect::<BTreeSet<_>>().len()
+    };
+    let count = most(true).max(most(false));
+    if count > 1 {
+        return Some(
+            Finding::bad(
+                Level::Warning,
+                "several addresses",
+                format!("{host} has {count} addresses"),
+                "behind each may be another server with locks of its own: two holders",
+                "give the member a name that leads to one address",
+            )
+            .at(node),
+        );
+    }
+    (!met.is_empty()).then(|| {
+        let count = patient.met[index].len();
+        Finding::ok("several servers", node, format!("{count} connections met one server"))
+    })
+}
+
 fn persistence(node: &NodeHealth, patient: &Patient) -> Option<Finding> {
-    Some(match node.durable? {
-        true => {
-            Finding::ok("persistence", node, "every answer is on disk: restarts forget nothing")
-        }
-        false if is_file(node) => Finding::ok(
+    let persists = node.persists?;
+    Some(if is_file(node) {
+        Finding::ok(
             "persistence",
             node,
             "a power cut may forget the last locks, and ends their holders with them",
-        ),
-        false if patient.quarantine => Finding::ok(
-            "persistence",
-            node,
-            "not every answer is on disk: after a restart it sits out the longest lease",
-        ),
-        false => Finding::bad(
+        )
+    } else if patient.quarantine {
+        let keeps = if persists { "a restart keeps its data" } else { "a restart loses its data" };
+        let found = format!("{keeps}; in any case it then sits out the longest lease");
+        Finding::ok("persistence", node, found)
+    } else if persists {
+        let found = "it keeps a log on disk; what a restart forgets depends on appendfsync";
+        Finding::ok("persistence", node, found)
+    } else {
+        Finding::bad(
             Level::Warning,
             "persistence",
-            "not every answer is on disk, and there is no other node",
+            "it keeps no log on disk, and there is no other node",
             "a restart forgets locks that are held: two holders",
             format!(
                 "{0} CONFIG SET appendonly yes; {0} CONFIG SET appendfsync always",
                 redis_cli(node)
             ),
         )
-        .at(node),
+        .at(node)
     })
 }
 

@@ -28,7 +28,8 @@ const SCRATCH: &str = "leasehold/doctor";
 #[command(
     after_help = "Looks at: reach, credentials, rights (on a lock of its own, leasehold/doctor), \
                   version, role, persistence, eviction, identity, clock offset and drift, round \
-                  trip against the ttl, the number of nodes, nodes that share a host.\n\n\
+                  trip against the ttl, the number of nodes, nodes that share a host or are one \
+                  server, addresses with several servers behind them.\n\n\
                   Example:\n  leasehold doctor\n  leasehold doctor --ttl 5s --json\n\n\
                   Exit codes: 0 all is well; 1 warnings; 2 errors; 78 bad configuration."
 )]
@@ -82,7 +83,7 @@ async fn examine(locks: &Locks, args: &Args, context: &Context) -> Result<Patien
     let rehearsal = locks.rehearse(SCRATCH).await.map_err(denied)?;
     // The rehearsal read the clocks once more.
     let (watched, after) = (start.elapsed(), locks.nodes());
-    let hosts = resolve(&nodes).await;
+    let (hosts, met) = tokio::join!(resolve(&nodes), locks.meet_servers());
     let ttl = context.settings.ttl_or(args.ttl);
     Ok(Patient {
         quorum: locks.quorum(),
@@ -98,6 +99,7 @@ async fn examine(locks: &Locks, args: &Args, context: &Context) -> Result<Patien
         after,
         rehearsal,
         hosts,
+        met: met.into_iter().map(|(_, met)| met).collect(),
     })
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use leasehold_core::{
-    Answer, Fence, Fingerprint, Holder, LockName, NodeError, Owner, Record, RecordState, Reply,
-    Sighting, Ttl, WallMicros,
+    Answer, Fence, Fingerprint, Holder, LockName, MemberName, NO_REPLICATION, NodeError, Origin,
+    Owner, Record, RecordState, Reply, Sighting, Ttl, WallMicros,
 };
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ pub(super) struct Cluster {
     pub(super) backend: String,
     pub(super) max_ttl: Option<Duration>,
     /// Whether each of its nodes has on disk what it answered.
-    pub(super) durable: bool,
+    pub(super) persists: bool,
 }
 
 /// One page of locks.
@@ -163,7 +163,7 @@ pub(super) fn cluster(response: &Response) -> Result<Cluster, NodeError> {
     let is_forbidden = |document: Document| document.text("type") == Some(FORBIDDEN);
     if response.status == StatusCode::FORBIDDEN && response.document().is_ok_and(is_forbidden) {
         let backend = "nodes that this token may not see".to_owned();
-        return Ok(Cluster { backend, max_ttl: None, durable: false });
+        return Ok(Cluster { backend, max_ttl: None, persists: false });
     }
     let document = response.found(200)?;
     let kind = document.text("backend").ok_or_else(|| garbled("a cluster of no kind"))?;
@@ -172,11 +172,11 @@ pub(super) fn cluster(response: &Response) -> Result<Cluster, NodeError> {
     if document.0.get("ready").and_then(Value::as_bool) == Some(false) {
         return Err(no_quorum(&document, nodes));
     }
-    let is_durable = |node: &Value| node.get("durable").and_then(Value::as_bool) == Some(true);
+    let is_persists = |node: &Value| node.get("persists").and_then(Value::as_bool) == Some(true);
     Ok(Cluster {
         backend: plain(kind),
         max_ttl: document.millis("max_ttl_ms"),
-        durable: !nodes.is_empty() && nodes.iter().all(is_durable),
+        persists: !nodes.is_empty() && nodes.iter().all(is_persists),
     })
 }
 
@@ -212,9 +212,12 @@ pub(super) fn record(cluster: &Cluster, max_ttl_default: Duration) -> Record {
     Record {
         cluster: Fingerprint::of_one(),
         nodes: 1,
+        member: MemberName::of_one(),
         max_ttl: cluster.max_ttl.unwrap_or(max_ttl_default),
         life: 0,
         run_id: RUN_ID.to_owned(),
+        replication_id: NO_REPLICATION.to_owned(),
+        origin: Origin::First,
         state: RecordState::Admitted,
         floor: Fence::ZERO,
         born: WallMicros(0),

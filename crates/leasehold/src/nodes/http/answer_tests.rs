@@ -238,18 +238,18 @@ fn a_cluster_tells_its_longest_ttl_and_one_without_a_quorum_why() {
     let document = |ready: bool| {
         json!({
             "backend": "redis", "quorum": 3, "configured": 5, "available": 2, "ready": ready,
-            "max_ttl_ms": 30_000, "nodes": [{"node": "a", "state": "down", "why": "connection refused", "durable": true}],
+            "max_ttl_ms": 30_000, "nodes": [{"node": "a", "state": "down", "why": "connection refused", "persists": true}],
         })
     };
     let ready = cluster(&response(200, &document(true))).unwrap();
     let max_ttl = Some(Duration::from_secs(30));
-    assert_eq!(ready, Cluster { backend: "redis".into(), max_ttl, durable: true });
+    assert_eq!(ready, Cluster { backend: "redis".into(), max_ttl, persists: true });
     let reason = "no quorum: 2 of 5 nodes available, 3 needed: a down connection refused";
     let no_quorum = NodeError::Rejected { reason: reason.into() };
     assert_eq!(cluster(&response(200, &document(false))), Err(no_quorum));
     let mut volatile = document(true);
-    volatile["nodes"][0]["durable"] = json!(null);
-    assert!(!cluster(&response(200, &volatile)).unwrap().durable);
+    volatile["nodes"][0]["persists"] = json!(null);
+    assert!(!cluster(&response(200, &volatile)).unwrap().persists);
     let record = record(&ready, Duration::from_secs(1));
     assert_eq!((record.max_ttl, record.state), (Duration::from_secs(30), RecordState::Admitted));
     assert_eq!(Record::parse(&record.to_string()), Ok(record));

@@ -23,7 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{
-    Answer, Facts, Fence, Holder, LockName, NodeError, Reply, Request, Role, ServerFacts, Ttl,
+    Answer, Facts, Fence, Holder, LockName, NO_REPLICATION, NodeError, Reply, Request, Role,
+    ServerFacts, Ttl,
 };
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
@@ -286,13 +287,15 @@ impl Desk {
         let server = ServerFacts {
             version: format!("{} at {}", self.version(patience).await?, cluster.backend),
             run_id: RUN_ID.to_owned(),
+            replication_id: NO_REPLICATION.to_owned(),
             role: Role::Primary,
             evicts: None,
-            durable: cluster.durable,
+            persists: cluster.persists,
             expires_by_wall: false,
         };
         let record = Some(answer::record(&cluster, self.max_ttl_default).to_string());
-        Ok(Facts { generation: GENERATION, clock: self.clock.wall(), record, server })
+        let (generation, clock) = (GENERATION, self.clock.wall());
+        Ok(Facts { generation, clock, record, server, others: Vec::new(), addresses: 1 })
     }
 
     fn known_version(&self) -> MutexGuard<'_, Option<String>> {

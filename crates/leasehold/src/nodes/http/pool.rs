@@ -216,7 +216,7 @@ impl Pool {
     }
 
     async fn connect(&self) -> Result<Connection, NodeError> {
-        let stream = open_tcp(&self.config.host, self.config.port).await?;
+        let (stream, _) = open_tcp(&self.config.host, self.config.port).await?;
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             let stream = tls.connector.connect(tls.name.clone(), stream).await;

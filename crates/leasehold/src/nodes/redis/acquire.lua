@@ -1,6 +1,9 @@
 -- KEYS lock, fences of the record that the asker knows
 -- ARGV holder, ttl in ms, proposal [, floor, if the proposal is not above it]
 -- 1 if granted. Fences travel as the strings they came as: a Lua number prints 14 digits only.
+if not ARGV[1] then
+  return 'LOADED'
+end
 local is_new = not ARGV[4] and redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
 -- 1 exactly if the fence was there, so that the record is still the same, and went strictly up.
 if is_new and redis.pcall('ZADD', KEYS[2], 'XX', 'GT', 'CH', ARGV[3], KEYS[1]) == 1 then

@@ -3,19 +3,23 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_core::{Answer, Facts, Fence, LockName, Owner, Reply, Request, Role, Sighting};
-use tokio::time::Instant;
+use std::sync::Arc;
+
+use leasehold_core::{
+    Answer, Facts, Fence, LockName, NodeError, Owner, Reply, Request, ServerFacts, Sighting,
+    WallMicros,
+};
 
 use super::exchange::{
-    Drop, Exchange, FORGET_PAGE, LIST_PAGE, Look, Scan, Session, Stage, fences_of,
+    Drop, Exchange, FORGET_PAGE, LIST_PAGE, LOADS_MAX, Look, Scan, Session, Stage, fences_of,
 };
-use super::info;
+use super::info::{self, Edition};
 use super::read::{
     Read, accepted, clock, expires_in, fence, foreign, garbled, is_unusable, is_wrong_type, looked,
-    only, owner, record, setting, tagged,
+    is_forgotten, only, owner, record, tagged,
 };
 use super::resp::Value;
-use super::script::CallBy;
+use super::script::{Bound, CallBy};
 
 /// What comes after the replies to one stage.
 #[derive(Debug)]
@@ -29,13 +33,22 @@ pub(super) enum Step {
 impl Exchange {
     /// Takes the replies to what [`Exchange::send`] wrote.
     pub(super) fn receive(mut self, replies: &[Value], session: &mut Session) -> Step {
-        let forgotten =
-            replies.first().and_then(Value::error).is_some_and(|e| e.starts_with("NOSCRIPT"));
-        if forgotten && self.by == CallBy::Sha {
+        let forgotten = replies.first().is_some_and(is_forgotten);
+        if forgotten && self.is_bound() {
+            // It restarted, or is another server, or somebody flushed its scripts.
+            session.lose_scripts();
+            return Step::Answer(Ok(Reply::Stranger { record: None }));
+        }
+        let is_load = matches!(self.stage, Stage::Load { .. });
+        if forgotten && self.by == CallBy::Sha && !is_load {
             self.by = CallBy::Text;
             return Step::Again(self);
         }
         self.by = CallBy::Sha;
+        if self.pass.as_ref().is_some_and(|pass| pass.generation != session.generation) {
+            // Since it was asked, the server turned out to be another, or to have lost its memory.
+            return Step::Answer(Ok(Reply::Stranger { record: None }));
+        }
         self.read(replies, session).unwrap_or_else(|error| Step::Answer(Err(error)))
     }
 
@@ -43,6 +56,27 @@ impl Exchange {
         let stage = std::mem::replace(&mut self.stage, Stage::Only);
         let reply = match (stage, &*self.request) {
             (Stage::Identify, _) => Reply::Stranger { record: record(only(replies)?)? },
+            (Stage::Unexamined, _) => Reply::Stranger { record: None },
+            (Stage::Load { scripts, tries }, _) => {
+                let (loads, last) = replies.split_at(replies.len().saturating_sub(1));
+                // One that finds itself at another server says so.
+                let mut loads = loads.iter().filter(|load| !is_forgotten(load));
+                loads.try_for_each(|load| accepted(load).map(|_| ()))?;
+                let examined = examined(last)?;
+                if examined.server.run_id != scripts.run_id {
+                    return self.load(&examined, tries);
+                }
+                session.scripts = Some(scripts);
+                session.answer_probe(examined)
+            }
+            (Stage::Only, Request::Probe) => {
+                let examined = examined(replies)?;
+                let is_known = |scripts: &Arc<Bound>| scripts.run_id == examined.server.run_id;
+                if !session.scripts.as_ref().is_some_and(is_known) {
+                    return self.load(&examined, 0);
+                }
+                session.answer_probe(examined)
+            }
             (Stage::CompareAndDelete(_), _) => match only(replies) {
                 Ok(Value::Int(1)) => Reply::Released,
                 Ok(Value::Int(0)) => return Ok(self.again(Stage::WhoHolds)),
@@ -133,12 +167,26 @@ impl Exchange {
                 Value::Int(done @ 0..=1) => Reply::Record { replaced: *done == 1 },
                 _ => return Err(garbled(replies)),
             },
-            (_, Request::Probe) => probed(replies, session)?,
-            (_, Request::List { .. } | Request::ForgetIdle { .. }) => {
+            (_, Request::Probe | Request::List { .. } | Request::ForgetIdle { .. }) => {
                 return Err(garbled(replies));
             }
         };
         Ok(Step::Answer(Ok(reply)))
+    }
+
+    /// The server is to know the scripts that are bound to it. What was examined is not the answer: by
+    /// the time they are there it may be another server that knows them.
+    fn load(self, examined: &Examined, tries: usize) -> Read<Step> {
+        if examined.edition.is_too_old() {
+            let reason = format!("{} is too old: it must be 6.2 or later", examined.server.version);
+            return Err(NodeError::Rejected { reason });
+        }
+        if tries >= LOADS_MAX {
+            let reason = "several servers take turns at its address: give each its own".to_owned();
+            return Err(NodeError::Rejected { reason });
+        }
+        let scripts = Bound::to(&examined.server.run_id, examined.edition.keeps_scripts());
+        Ok(self.again(Stage::Load { scripts: Arc::new(scripts), tries: tries + 1 }))
     }
 
     /// What an absent fence counts as.
@@ -212,31 +260,44 @@ fn stranger(value: &Value) -> Read<Reply> {
     }
 }
 
-fn probed(replies: &[Value], session: &mut Session) -> Read<Reply> {
-    let [time, identity, news @ ..] = replies else {
+/// What a server said of itself, all of it at once.
+pub(super) struct Examined {
+    clock: WallMicros,
+    record: Option<String>,
+    pub(super) server: ServerFacts,
+    edition: Edition,
+}
+
+/// Reads what the script `examine` returns.
+pub(super) fn examined(replies: &[Value]) -> Read<Examined> {
+    let Value::Array(parts) = only(replies)? else {
         return Err(garbled(replies));
     };
-    let Value::Array(time) = accepted(time)? else {
+    let [seconds, micros, identity, info] = parts.as_slice() else {
         return Err(garbled(replies));
     };
-    if let [info, config @ ..] = news {
-        let info = accepted(info)?.str().ok_or_else(|| garbled(news))?;
-        let (facts, _) =
-            info::read(info, config.first().and_then(setting)).ok_or_else(|| garbled(news))?;
-        session.facts = facts;
-        session.facts_read = Instant::now();
+    let clock = clock(&[seconds.clone(), micros.clone()])?;
+    let (server, edition) = info.str().and_then(info::read).ok_or_else(|| NodeError::Garbled {
+        reason: "INFO is not that of a Redis: is there a proxy that answers it?".to_owned(),
+    })?;
+    Ok(Examined { clock, record: record(identity)?, server, edition })
+}
+
+impl Session {
+    fn answer_probe(&mut self, examined: Examined) -> Reply {
+        let Examined { clock, record, server, edition } = examined;
+        let is_same = |known: &ServerFacts| {
+            (&known.run_id, &known.replication_id) == (&server.run_id, &server.replication_id)
+        };
+        if self.facts.as_ref().is_some_and(|known| !is_same(known)) {
+            self.void_passes();
+        }
+        self.compare_and_delete = edition.compare_and_delete();
+        self.facts = Some(server.clone());
+        let others = self.beside.other_than(&server.run_id).into_iter().collect();
+        let (generation, addresses) = (self.generation, self.addresses);
+        Reply::Facts(Box::new(Facts { generation, clock, record, server, others, addresses }))
     }
-    let record = match accepted(identity) {
-        // CLUSTERDOWN, MOVED …: what matters is that it is a cluster.
-        Err(_) if session.facts.role == Role::ClusterMember => None,
-        identity => record(identity?)?,
-    };
-    Ok(Reply::Facts(Box::new(Facts {
-        generation: session.generation,
-        clock: clock(time)?,
-        record,
-        server: session.facts.clone(),
-    })))
 }
 
 /// One page of a scan: where the next one starts. What it shows is added to `found`.

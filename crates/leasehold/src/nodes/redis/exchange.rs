@@ -4,14 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use leasehold_core::{Fence, Holder, LockName, Pass, Request, ServerFacts, Sighting, Ttl};
-use tokio::time::Instant;
 
+use super::beside::Beside;
 use super::info::CompareAndDelete;
 use super::resp::{count, digits, encode, word};
-use super::script::{self, CallBy, Script};
+use super::script::{self, Bound, CallBy, Script};
 
 /// Before the SHA-1 of the identity record: the sorted set of all fences that were given under it.
 /// Member = the lock's key, score = the fence.
@@ -24,26 +23,62 @@ pub(super) const IDENTITY: &str = "leasehold:node";
 pub(super) const FORGET_PAGE: usize = 200;
 /// How many locks one step of listing looks at.
 pub(super) const LIST_PAGE: usize = 500;
-/// Facts older than this are read again with the next probe.
-const FACTS_AGE_MAX: Duration = Duration::from_secs(5);
+/// So often in one examination another server may answer than the one before.
+pub(super) const LOADS_MAX: usize = 3;
 
 /// What is known of the server behind one connection.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// Which connection this is.
+    /// Counts connections and the servers that were met on them: what was sent with the pass of an
+    /// earlier one is not counted, however it is answered.
     pub(super) generation: u64,
     /// What stands before each lock's name.
     pub(super) prefix: Arc<str>,
-    pub(super) facts: ServerFacts,
-    pub(super) facts_read: Instant,
+    /// How many addresses the server's name has.
+    pub(super) addresses: usize,
+    /// As of the last examination.
+    pub(super) facts: Option<ServerFacts>,
     pub(super) compare_and_delete: Option<CompareAndDelete>,
-    /// Whether `CONFIG GET` is allowed.
-    pub(super) reads_config: bool,
+    /// What the server that was examined knows by name.
+    pub(super) scripts: Option<Arc<Bound>>,
+    /// Whom our other connection met.
+    pub(super) beside: Arc<Beside>,
     /// The record of the last pass, and the key of its fences.
     pub(super) fences: (Arc<str>, String),
 }
 
 impl Session {
+    /// A connection on which nobody was examined yet.
+    pub(super) fn new(
+        generation: u64,
+        prefix: Arc<str>,
+        addresses: usize,
+        beside: Arc<Beside>,
+    ) -> Self {
+        Self {
+            generation,
+            prefix,
+            addresses,
+            facts: None,
+            compare_and_delete: None,
+            scripts: None,
+            beside,
+            fences: ("".into(), String::new()),
+        }
+    }
+
+    /// Whoever answers may not be the one that was examined, or may have lost its memory: no pass
+    /// counts until it is examined again.
+    pub(super) fn void_passes(&mut self) {
+        self.generation += 1;
+    }
+
+    /// The same, because it does not know our scripts.
+    pub(super) fn lose_scripts(&mut self) {
+        self.scripts = None;
+        self.void_passes();
+    }
+
     /// The key of a lock, in two parts.
     fn key<'a>(&'a self, lock: &'a LockName) -> [&'a str; 2] {
         [&self.prefix, lock.as_str()]
@@ -75,6 +110,10 @@ pub(super) struct Exchange {
 pub(super) enum Stage {
     /// The request's only step.
     Only,
+    /// Examine: leave the scripts of this server there, and look whether it is still the same.
+    Load { scripts: Arc<Bound>, tries: usize },
+    /// A request that needs a bound script came while there is none.
+    Unexamined,
     /// A request that needs an identity came without one: only a stranger can be meant.
     Identify,
     /// Release by the server's own command.
@@ -123,6 +162,7 @@ impl Exchange {
     pub(super) fn new(request: Arc<Request>, pass: Option<Arc<Pass>>, session: &Session) -> Self {
         let stage = match &*request {
             request if request.needs_identity() && pass.is_none() => Stage::Identify,
+            request if is_bound(request) && session.scripts.is_none() => Stage::Unexamined,
             Request::Release { .. } => {
                 session.compare_and_delete.map_or(Stage::Only, Stage::CompareAndDelete)
             }
@@ -145,19 +185,28 @@ impl Exchange {
             session.note_record(&pass.record);
         }
         let mut writer = Writer { out, replies: 0, by: self.by };
+        let scripts = session.scripts.as_deref();
         // Most requests by far are one of these.
-        match (&self.stage, &*self.request, &self.pass) {
-            (Stage::Only, Request::Acquire { lock, holder, proposal, ttl }, Some(pass)) => {
+        match (&self.stage, &*self.request, &self.pass.as_ref().zip(scripts)) {
+            (
+                Stage::Only,
+                Request::Acquire { lock, holder, proposal, ttl },
+                Some((pass, scripts)),
+            ) => {
                 let floor = (*proposal <= pass.floor).then_some(pass.floor);
-                writer.call(&script::ACQUIRE, 2, 3 + usize::from(floor.is_some()));
+                writer.call(&scripts.acquire, 2, 3 + usize::from(floor.is_some()));
                 writer.own(session, lock, holder, *ttl);
                 writer.number(proposal.get());
                 floor.into_iter().for_each(|floor| writer.number(floor.get()));
                 return writer.replies;
             }
-            (Stage::Only, Request::Extend { lock, holder, token, next, ttl }, Some(pass)) => {
+            (
+                Stage::Only,
+                Request::Extend { lock, holder, token, next, ttl },
+                Some((pass, scripts)),
+            ) => {
                 let next = (next != token).then_some(*next);
-                writer.call(&script::EXTEND, 2, 4 + usize::from(next.is_some()));
+                writer.call(&scripts.extend, 2, 4 + usize::from(next.is_some()));
                 writer.own(session, lock, holder, *ttl);
                 writer.number(pass.floor.get());
                 writer.number(token.get());
@@ -191,8 +240,49 @@ impl Exchange {
         let key = |lock: &LockName| session.key(lock).concat().into_bytes();
         let floor = self.pass.as_ref().map_or(Fence::ZERO, |pass| pass.floor);
         let fences = session.fences.1.as_bytes();
+        let Some(scripts) = session.scripts.as_deref().filter(|_| self.is_bound()) else {
+            return self.send_unbound(session, writer);
+        };
         match (&self.stage, &*self.request) {
-            (Stage::Identify | Stage::Whose, _) => writer.command(&[b"GET", IDENTITY.as_bytes()]),
+            (Stage::Drop(page), Request::ForgetIdle { below }) => {
+                let bound = forgettable(*below, floor).to_string();
+                let mut all = vec![fences];
+                all.extend(page.keys.iter().map(Vec::as_slice));
+                writer.script(&scripts.forget, &all, &[&bound]);
+            }
+            (_, Request::ForceRelease { lock, holder, fence, .. }) => {
+                let (seen, next) = (fence.to_string(), fence.next().to_string());
+                let args = [holder.as_str(), &seen, &next, &floor.to_string()];
+                writer.script(&scripts.force_release, &[&key(lock), fences], &args);
+            }
+            (_, Request::ReplaceRecord { expected, record }) => {
+                let (new, old) = (fences_of(record), expected.as_deref().map(fences_of));
+                let mut keys = vec![IDENTITY.as_bytes(), new.as_bytes()];
+                keys.extend(old.as_deref().map(str::as_bytes));
+                let mut args = vec![&**record];
+                args.extend(expected.as_deref());
+                writer.script(&scripts.replace_record, &keys, &args);
+            }
+            _ => unreachable!("{:?} is sent by `send`", self.stage),
+        }
+    }
+
+    /// Whether this stage is a bound script.
+    pub(super) fn is_bound(&self) -> bool {
+        match self.stage {
+            Stage::Only => is_bound(&self.request),
+            Stage::Drop(_) => true,
+            _ => false,
+        }
+    }
+
+    fn send_unbound(&self, session: &Session, writer: &mut Writer<'_>) {
+        let key = |lock: &LockName| session.key(lock).concat().into_bytes();
+        let floor = self.pass.as_ref().map_or(Fence::ZERO, |pass| pass.floor);
+        let fences = session.fences.1.as_bytes();
+        match (&self.stage, &*self.request) {
+            // What is found there does not matter: it has to be examined first.
+            (Stage::Identify | Stage::Whose | Stage::Unexamined, _) => writer.command(&[b"GET", IDENTITY.as_bytes()]),
             (Stage::WhoHolds, Request::Release { lock, .. }) => writer.look(&key(lock)),
             (Stage::Scan(scan), Request::List { prefix }) => {
                 let pattern = glob(&format!("{}{prefix}", session.prefix));
@@ -225,43 +315,30 @@ impl Exchange {
                     count.as_bytes(),
                 ]);
             }
-            (Stage::Drop(page), Request::ForgetIdle { below }) => {
-                let bound = forgettable(*below, floor).to_string();
-                let mut all = vec![fences];
-                all.extend(page.keys.iter().map(Vec::as_slice));
-                writer.script(&script::FORGET, &all, &[&bound]);
-            }
-            (_, Request::ForceRelease { lock, holder, fence, .. }) => {
-                let (seen, next) = (fence.to_string(), fence.next().to_string());
-                let args = [holder.as_str(), &seen, &next, &floor.to_string()];
-                writer.script(&script::FORCE_RELEASE, &[&key(lock), fences], &args);
-            }
             (_, Request::Inspect { lock }) => {
                 writer.script(&script::INSPECT, &[&key(lock)], &[]);
             }
-            (_, Request::ReplaceRecord { expected, record }) => {
-                let (new, old) = (fences_of(record), expected.as_deref().map(fences_of));
-                let mut keys = vec![IDENTITY.as_bytes(), new.as_bytes()];
-                keys.extend(old.as_deref().map(str::as_bytes));
-                let mut args = vec![&**record];
-                args.extend(expected.as_deref());
-                writer.script(&script::REPLACE_RECORD, &keys, &args);
-            }
-            (_, Request::Probe | Request::List { .. } | Request::ForgetIdle { .. }) => {
-                writer.command(&[b"TIME"]);
-                writer.command(&[b"GET", IDENTITY.as_bytes()]);
-                if session.facts_read.elapsed() > FACTS_AGE_MAX {
-                    writer.command(&[b"INFO"]);
-                    if session.reads_config {
-                        writer.command(&[b"CONFIG", b"GET", b"appendfsync"]);
-                    }
+            (Stage::Load { scripts, .. }, _) => {
+                for script in scripts.to_load() {
+                    writer.load(script);
                 }
+                writer.examine();
             }
-            (_, Request::Acquire { .. } | Request::Extend { .. } | Request::Release { .. }) => {
-                unreachable!("{:?} is sent by `send`", self.stage)
-            }
+            (_, Request::Probe) => writer.examine(),
+            _ => unreachable!("{:?} of {:?}", self.stage, self.request),
         }
     }
+}
+
+/// Whether it is carried out by a script that only the server knows that was examined.
+fn is_bound(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Acquire { .. }
+            | Request::Extend { .. }
+            | Request::ForceRelease { .. }
+            | Request::ReplaceRecord { .. }
+    )
 }
 
 /// Fences below this may go: the floor stands in for each of them, and for none above it.
@@ -332,6 +409,17 @@ impl Writer<'_> {
         self.replies += 1;
     }
 
+    /// Leaves a script at the server. It does nothing without arguments, and unlike `SCRIPT LOAD` this
+    /// needs no further right and passes proxies.
+    fn load(&mut self, script: &Script) {
+        self.command(&[b"EVAL", script.text.as_bytes(), b"1", IDENTITY.as_bytes()]);
+    }
+
+    /// Asks who the server is. By its text: once a second it does not matter.
+    fn examine(&mut self) {
+        self.load(&script::EXAMINE);
+    }
+
     fn script(&mut self, script: &Script, keys: &[&[u8]], args: &[&str]) {
         self.call(script, keys.len(), args.len());
         keys.iter().for_each(|key| word(self.out, key));
@@ -354,24 +442,21 @@ fn glob(text: &str) -> String {
 
 #[cfg(test)]
 impl Session {
-    /// A server that can do nothing special.
+    /// A server that was examined and can do nothing special.
     pub(super) fn of_connection(generation: u64) -> Self {
         let facts = ServerFacts {
             version: "redis 7.0.15".into(),
             run_id: "f00".into(),
+            replication_id: "ba5".into(),
             role: leasehold_core::Role::Primary,
             evicts: None,
-            durable: false,
+            persists: false,
             expires_by_wall: true,
         };
         Self {
-            generation,
-            prefix: "p:".into(),
-            facts,
-            facts_read: Instant::now(),
-            compare_and_delete: None,
-            reads_config: false,
-            fences: ("".into(), String::new()),
+            facts: Some(facts),
+            scripts: Some(Arc::new(Bound::to("f00", false))),
+            ..Self::new(generation, "p:".into(), 1, Arc::default())
         }
     }
 }

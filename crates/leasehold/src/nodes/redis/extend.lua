@@ -1,5 +1,8 @@
 -- KEYS lock, fences of the record that the asker knows
 -- ARGV holder, ttl in ms, floor, token [, the next token]
+if not ARGV[1] then
+  return 'LOADED'
+end
 local score = redis.call('ZSCORE', KEYS[2], KEYS[1])
 -- A fence that is there shows that the record is still the same.
 if not score then

@@ -1,5 +1,8 @@
 -- KEYS lock, fences of the record that the asker knows
 -- ARGV holder, fence seen, the next fence, floor
+if not ARGV[1] then
+  return 'LOADED'
+end
 local record = redis.pcall('GET', 'leasehold:node')
 if type(record) ~= 'string' or redis.sha1hex(record) ~= string.sub(KEYS[2], -40) then
   return {'STRANGER', type(record) == 'string' and record}

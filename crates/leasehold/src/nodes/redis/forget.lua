@@ -1,5 +1,8 @@
 -- KEYS fences of the record that the asker knows, locks …   ARGV bound
 -- How many fences went: those below the bound, of locks that nobody owns.
+if not ARGV[1] then
+  return 'LOADED'
+end
 local record = redis.pcall('GET', 'leasehold:node')
 if type(record) ~= 'string' or redis.sha1hex(record) ~= string.sub(KEYS[1], -40) then
   return {'STRANGER', type(record) == 'string' and record}

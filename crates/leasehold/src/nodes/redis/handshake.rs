@@ -1,94 +1,90 @@
-//! From an address to a connection on which requests may flow: log in, choose the database, learn
-//! what the server is, leave the scripts there.
+//! From an address to a connection on which requests may flow: log in, choose the database, listen.
+//! Who the server is, is asked by an examination, and not believed from before.
 
 use std::sync::Arc;
 
-use leasehold_core::{NodeError, Role};
-use tokio::time::Instant;
+use leasehold_core::NodeError;
 
-use super::exchange::{IDENTITY, Session};
+use super::answer::examined;
+use super::exchange::IDENTITY;
 use super::hints::Knocks;
 use super::link::Link;
-use super::read::{rejected, setting};
+use super::read::rejected;
 use super::resp::{Value, encode};
-use super::{info, script, url::RedisConfig};
+use super::{script, url::RedisConfig};
 
 /// The name under which `CLIENT LIST` shows us.
 const CLIENT_NAME: &[u8] = b"leasehold";
 
-/// Logs in and asks around. `generation` is the number that this connection will have.
+/// Logs in and listens. `flushed` is called when the server says that it dropped all its data.
 pub(super) async fn shake_hands(
     link: &mut Link,
     config: &RedisConfig,
-    prefix: &Arc<str>,
     knocks: &Arc<Knocks>,
-    generation: u64,
-) -> Result<Session, NodeError> {
+    flushed: impl Fn() + Send + Sync + 'static,
+) -> Result<(), NodeError> {
     log_in(link, config).await?;
-    let knocks_at = knocks.channel.as_deref().filter(|_| link.incoming.resp3);
-
     let mut out = Vec::new();
-    let db = config.db.to_string();
-    // Also where it is the usual one: a proxy may have left another.
-    encode(&mut out, &[b"SELECT", db.as_bytes()]);
-    encode(&mut out, &[b"INFO"]);
-    encode(&mut out, &[b"CONFIG", b"GET", b"appendfsync"]);
-    encode(&mut out, &[b"GET", IDENTITY.as_bytes()]);
-    let scripts = script::all();
-    for script in scripts {
-        encode(&mut out, &[b"SCRIPT", b"LOAD", script.text.as_bytes()]);
+    let mut replies = select(config, &mut out);
+    if link.incoming.resp3 {
+        // It tells of a flush, and of nothing else unless we ask for it. One that may not do this
+        // for us does without: what happens between two looks is then seen at the next.
+        encode(&mut out, &[b"CLIENT", b"TRACKING", b"ON", b"OPTIN"]);
+        replies += 1;
     }
-    if let Some(channel) = knocks_at {
+    let channel = knocks.channel.as_deref().filter(|_| link.incoming.resp3);
+    if let Some(channel) = channel {
         // Is answered by a push, which is no reply, or by an error, which is: hence the question
         // behind it.
         encode(&mut out, &[b"SUBSCRIBE", channel.as_bytes()]);
-        encode(&mut out, &[b"TIME"]);
-        let knocks = Arc::clone(knocks);
-        link.incoming.on_push = Some(Box::new(move |push| knocks.hear(push)));
+        encode(&mut out, &[b"GET", IDENTITY.as_bytes()]);
+        replies += 1;
     }
-    let mut replies = link.call(&out, 4 + scripts.len() + usize::from(knocks_at.is_some())).await?;
-    if knocks_at.is_some()
-        && let Some(last) = replies.pop()
-        && is_no_subscription(&last)
-    {
+    let knocks = Arc::clone(knocks);
+    link.incoming.on_push = Some(Box::new(move |push| match is_flush(push) {
+        true => flushed(),
+        false => knocks.hear(push),
+    }));
+    if replies == 0 {
+        return Ok(());
+    }
+    let replies = link.call(&out, replies).await?;
+    if config.db != 0 {
+        accepted(replies.first().unwrap_or(&Value::Nil), "")?;
+    }
+    if channel.is_some() && replies.last().is_some_and(is_no_subscription) {
         link.call(&[], 1).await?;
     }
-    let [select, info, fsync, identity, loads @ ..] = replies.as_slice() else {
-        return Err(NodeError::Garbled { reason: format!("{} replies", replies.len()) });
-    };
-    // Redis forbids SELECT in cluster mode, where there is no other database anyway.
-    if config.db != 0 {
-        accepted(select, "")?;
+    Ok(())
+}
+
+/// Chooses the database, where it is not the one that every connection begins with: a proxy may pass
+/// the choice of one client on to all.
+pub(super) fn select(config: &RedisConfig, out: &mut Vec<u8>) -> usize {
+    if config.db == 0 {
+        return 0;
     }
-    let info = accepted(info, "INFO is needed to tell what the server is: ")?;
-    for load in loads {
-        // Scripts that cannot be loaded can still be sent whole.
-        if let Some(words) = load.error().filter(|words| words.starts_with("LOADING")) {
-            return Err(rejected(words));
-        }
-    }
-    let (facts, edition) = info
-        .str()
-        .and_then(|info| info::read(info, setting(fsync)))
-        .ok_or_else(|| NodeError::Garbled { reason: "INFO is not that of a Redis".to_owned() })?;
-    // LOADING, MASTERDOWN, no right to read: it could serve nobody. A member of a cluster never
-    // does, and is to say so itself.
-    if facts.role != Role::ClusterMember {
-        accepted(identity, "")?;
-    }
-    if edition.is_too_old() {
-        let reason = format!("{} is too old: it must be 6.2 or later", facts.version);
-        return Err(NodeError::Rejected { reason });
-    }
-    Ok(Session {
-        generation,
-        prefix: Arc::clone(prefix),
-        facts,
-        facts_read: Instant::now(),
-        compare_and_delete: edition.compare_and_delete(),
-        reads_config: fsync.error().is_none(),
-        fences: ("".into(), String::new()),
-    })
+    encode(out, &[b"SELECT", config.db.to_string().as_bytes()]);
+    1
+}
+
+/// Who answers at the other end: its run id.
+pub(super) async fn meet(link: &mut Link) -> Result<String, NodeError> {
+    let mut out = Vec::new();
+    ask_who(&mut out);
+    let replies = link.call(&out, 1).await?;
+    Ok(examined(&replies)?.server.run_id)
+}
+
+/// The question for [`meet`], to be sent with others.
+pub(super) fn ask_who(out: &mut Vec<u8>) {
+    encode(out, &[b"EVAL", script::EXAMINE.text.as_bytes(), b"1", IDENTITY.as_bytes()]);
+}
+
+/// `invalidate` for all keys at once.
+fn is_flush(push: &Value) -> bool {
+    let Value::Array(items) = push else { return false };
+    matches!(&items[..], [kind, Value::Nil] if kind.str() == Some("invalidate"))
 }
 
 /// `HELLO 3`, and by other means where that is unknown.
@@ -106,13 +102,21 @@ pub(super) async fn log_in(link: &mut Link, config: &RedisConfig) -> Result<(), 
         }
         words.extend([b"SETNAME", CLIENT_NAME]);
         encode(&mut out, &words);
-        let reply = link.call(&out, 1).await?;
-        match reply.first().and_then(Value::error) {
-            None => return Ok(()),
+        let reply = link.call(&out, 1).await.map_err(closed_upon_hello)?;
+        let reply = reply.first().unwrap_or(&Value::Nil);
+        match reply.error() {
+            None => return known_by_name(reply),
             Some(words) if is_no_hello(words) => {}
             Some(words) => return Err(rejected(words)),
         }
+        let has_other_versions = reply.error().is_some_and(|words| words.starts_with("NOPROTO"));
         out.clear();
+        if has_other_versions {
+            encode(&mut out, &[b"HELLO", b"2"]);
+            let reply = link.call(&out, 1).await?;
+            known_by_name(reply.first().unwrap_or(&Value::Nil))?;
+            out.clear();
+        }
     }
     link.incoming.resp3 = false;
     let mut replies = 1;
@@ -132,6 +136,42 @@ pub(super) async fn log_in(link: &mut Link, config: &RedisConfig) -> Result<(), 
     }
     // A server that may not be told a name does without.
     Ok(())
+}
+
+/// Refuses what cannot be a node, by its name in the answer to `HELLO`.
+fn known_by_name(hello: &Value) -> Result<(), NodeError> {
+    let Value::Array(items) = hello else { return Ok(()) };
+    let field = |name: &str| {
+        items.chunks(2).find_map(|pair| match pair {
+            [key, value] if key.str() == Some(name) => value.str(),
+            _ => None,
+        })
+    };
+    let reason = match (field("server"), field("mode")) {
+        (Some("envoy-redis-proxy"), _) => {
+            "this is Envoy's redis_proxy, which hides restarts and answers TIME by itself: \
+             use Envoy's tcp_proxy, one listener and one host for each member"
+        }
+        (_, Some("sentinel")) => {
+            "this is a Sentinel, which keeps no locks: give the address of a server it watches"
+        }
+        _ => return Ok(()),
+    };
+    Err(NodeError::Denied { reason: reason.to_owned() })
+}
+
+/// Some proxies do not answer what they do not know.
+fn closed_upon_hello(error: NodeError) -> NodeError {
+    match error {
+        NodeError::Unreachable { reason } if reason.contains("closed the connection") => {
+            let reason = format!(
+                "{reason} upon HELLO; twemproxy does that, and cannot be used: a proxy must pass \
+                 on bytes, as HAProxy's `mode tcp` and Envoy's tcp_proxy do"
+            );
+            NodeError::Unreachable { reason }
+        }
+        other => other,
+    }
 }
 
 /// No right to subscribe, or an unknown command: then nobody can knock.

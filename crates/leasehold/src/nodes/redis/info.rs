@@ -25,6 +25,11 @@ impl Edition {
         !self.is_valkey && (self.major, self.minor) < (6, 2)
     }
 
+    /// Until 7.0 a server wrote its scripts to its disk, and found them again.
+    pub(super) fn keeps_scripts(self) -> bool {
+        !self.is_valkey && self.major < 7
+    }
+
     pub(super) fn compare_and_delete(self) -> Option<CompareAndDelete> {
         let version = (self.major, self.minor);
         if self.is_valkey {
@@ -35,9 +40,8 @@ impl Edition {
     }
 }
 
-/// Reads `INFO`; `appendfsync` is what `CONFIG GET` says, where it may be asked. `None` if it is
-/// not the `INFO` of any such server.
-pub(super) fn read(info: &str, appendfsync: Option<&str>) -> Option<(ServerFacts, Edition)> {
+/// Reads `INFO`. `None` if it is not the `INFO` of any such server.
+pub(super) fn read(info: &str) -> Option<(ServerFacts, Edition)> {
     let field = |name: &str| {
         info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
     };
@@ -56,27 +60,24 @@ pub(super) fn read(info: &str, appendfsync: Option<&str>) -> Option<(ServerFacts
         "master" => Role::Primary,
         _ => Role::Replica,
     };
-    // Set when a replica becomes a primary. What it has on disk is then what another server sent it,
-    // which may be less than that one had answered, and nothing of what it had itself.
-    let has_own_memory = field("master_replid2").is_some_and(|id| id.bytes().all(|b| b == b'0'));
     let has_memory_limit = field("maxmemory").is_some_and(|bytes| bytes != "0");
     let policy = field("maxmemory_policy").filter(|policy| *policy != "noeviction");
     let facts = ServerFacts {
         version: format!("{} {version}", if edition.is_valkey { "valkey" } else { "redis" }),
-        // A word of the identity record, which would not be one with spaces in it.
-        run_id: field("run_id").filter(|id| is_word(id))?.to_owned(),
+        run_id: field("run_id").filter(|id| is_id(id))?.to_owned(),
+        replication_id: field("master_replid").filter(|id| is_id(id))?.to_owned(),
         role,
         evicts: policy.filter(|_| has_memory_limit).map(str::to_owned),
-        durable: has_own_memory
-            && field("aof_enabled") == Some("1")
-            && appendfsync == Some("always"),
+        persists: field("aof_enabled") == Some("1"),
         expires_by_wall: true,
     };
     Some((facts, edition))
 }
 
-fn is_word(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
+/// A word of the identity record, and of a script's text: nothing that could end either.
+fn is_id(text: &str) -> bool {
+    !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
 #[cfg(test)]
@@ -85,36 +86,31 @@ mod tests {
 
     const REDIS: &str = "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nrun_id:f00\r\n\
         maxmemory:100\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:1\r\nrole:master\r\n\
-        master_replid2:0000\r\ncluster_enabled:0\r\n";
+        master_replid:ba5\r\ncluster_enabled:0\r\n";
 
     #[test]
     fn a_primary_with_its_dangers() {
-        let (facts, edition) = read(REDIS, Some("always")).unwrap();
+        let (facts, edition) = read(REDIS).unwrap();
         assert_eq!(facts.version, "redis 7.0.15");
-        assert_eq!(facts.run_id, "f00");
+        assert_eq!((facts.run_id.as_str(), facts.replication_id.as_str()), ("f00", "ba5"));
         assert_eq!(facts.role, Role::Primary);
         assert_eq!(facts.evicts.as_deref(), Some("allkeys-lru"));
-        assert!(facts.durable);
+        assert!(facts.persists);
         assert_eq!(edition.compare_and_delete(), None);
     }
 
     #[test]
-    fn nothing_evicts_without_a_limit_and_nothing_is_durable_by_guess() {
-        let (facts, _) = read(&REDIS.replace("maxmemory:100", "maxmemory:0"), None).unwrap();
-        assert_eq!((facts.evicts, facts.durable), (None, false));
-        let everysec = read(REDIS, Some("everysec")).unwrap().0;
-        let off = read(&REDIS.replace("aof_enabled:1", "aof_enabled:0"), Some("always")).unwrap().0;
-        assert!(!everysec.durable && !off.durable);
-        let promoted = REDIS.replace("master_replid2:0000", "master_replid2:00a0");
-        let silent = REDIS.replace("master_replid2:0000\r\n", "");
-        for text in [promoted, silent] {
-            assert!(!read(&text, Some("always")).unwrap().0.durable, "{text}");
+    fn nothing_evicts_without_a_limit_and_nothing_persists_by_guess() {
+        let (facts, _) = read(&REDIS.replace("maxmemory:100", "maxmemory:0")).unwrap();
+        assert_eq!(facts.evicts, None);
+        for off in [REDIS.replace("aof_enabled:1", "aof_enabled:0"), REDIS.replace("aof", "x")] {
+            assert!(!read(&off).unwrap().0.persists, "{off}");
         }
     }
 
     #[test]
     fn replicas_and_shards_are_told_apart() {
-        let role = |from, to| read(&REDIS.replace(from, to), None).unwrap().0.role;
+        let role = |from, to| read(&REDIS.replace(from, to)).unwrap().0.role;
         assert_eq!(role("role:master", "role:slave"), Role::Replica);
         assert_eq!(role("cluster_enabled:0", "cluster_enabled:1"), Role::ClusterMember);
         assert_eq!(role("standalone", "cluster"), Role::ClusterMember);
@@ -122,7 +118,7 @@ mod tests {
 
     #[test]
     fn versions_decide_what_can_be_used() {
-        let edition = |text: String| read(&text, None).unwrap().1;
+        let edition = |text: String| read(&text).unwrap().1;
         let redis = |version: &str| edition(REDIS.replace("7.0.15", version));
         let valkey = |version: &str| edition(format!("{REDIS}valkey_version:{version}\r\n"));
         assert!(redis("6.0.16").is_too_old() && redis("5.0").is_too_old());
@@ -131,18 +127,20 @@ mod tests {
         assert_eq!(redis("8.2.9").compare_and_delete(), None);
         assert_eq!(valkey("9.0.0").compare_and_delete(), Some(CompareAndDelete::DelIfEq));
         assert_eq!(valkey("8.1.4").compare_and_delete(), None);
-        let (facts, _) = read(&format!("{REDIS}valkey_version:9.1.2\r\n"), None).unwrap();
+        assert!(redis("6.2.14").keeps_scripts());
+        assert!(!redis("7.0.0").keeps_scripts() && !valkey("7.2.4").keeps_scripts());
+        let (facts, _) = read(&format!("{REDIS}valkey_version:9.1.2\r\n")).unwrap();
         assert_eq!(facts.version, "valkey 9.1.2");
     }
 
     #[test]
     fn what_is_no_info_is_refused() {
         for text in ["", "hello", "redis_version:7\r\n", "run_id:x\r\nrole:master\r\n"] {
-            assert!(read(text, None).is_none(), "{text}");
+            assert!(read(text).is_none(), "{text}");
         }
-        // It becomes a word of the identity record.
-        for run_id in ["", "a b", "\u{a0}"] {
-            assert!(read(&REDIS.replace("f00", run_id), None).is_none(), "{run_id:?}");
+        for id in ["", "a b", "\u{a0}", "a'", "a\\"] {
+            assert!(read(&REDIS.replace("f00", id)).is_none(), "{id:?}");
+            assert!(read(&REDIS.replace("ba5", id)).is_none(), "{id:?}");
         }
     }
 }

@@ -154,6 +154,8 @@ impl Batch {
 pub(super) struct Link {
     pub(super) incoming: Incoming,
     pub(super) outgoing: Outgoing,
+    /// How many addresses the server's name has.
+    pub(super) addresses: usize,
 }
 
 /// The direction from the server.
@@ -179,7 +181,7 @@ pub(super) enum Received {
 impl Link {
     fn new(reader: Reader, outgoing: Outgoing) -> Self {
         let incoming = Incoming { reader, bytes: BytesMut::new(), resp3: true, on_push: None };
-        Self { incoming, outgoing }
+        Self { incoming, outgoing, addresses: 1 }
     }
 
     /// The socket, if others may write to it, too.
@@ -215,16 +217,18 @@ impl Link {
                 return Ok(Self::new(reader, Outgoing::Through(writer)));
             }
         };
-        let stream = open_tcp(host, port).await?;
+        let (stream, addresses) = open_tcp(host, port).await?;
         #[cfg(feature = "tls")]
         if let Some(tls) = tls {
             let stream = tls.connector.connect(tls.name.clone(), stream).await;
             let stream = stream.map_err(|e| unreachable(&e))?;
             let (reader, writer) = tokio::io::split(stream);
-            return Ok(Self::new(Box::new(reader), Outgoing::Through(Box::new(writer))));
+            let link = Self::new(Box::new(reader), Outgoing::Through(Box::new(writer)));
+            return Ok(Self { addresses, ..link });
         }
         let (reader, writer) = stream.into_split();
-        Ok(Self::new(Box::new(reader), Outgoing::Direct(Direct::Tcp(Arc::new(writer)))))
+        let outgoing = Outgoing::Direct(Direct::Tcp(Arc::new(writer)));
+        Ok(Self { addresses, ..Self::new(Box::new(reader), outgoing) })
     }
 
     /// Sends all of `commands`.

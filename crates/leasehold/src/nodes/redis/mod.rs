@@ -7,9 +7,11 @@
 //!   a fence that is found there also tells that the record is still the one that the asker knows.
 //!
 //! `exchange` turns requests into commands, `answer` and `read` turn replies into answers, `queue`
-//! keeps the order, `handshake` opens and `task` runs the connection, a `link`.
+//! keeps the order, `handshake` opens and `task` runs the connection, a `link`. `script` says how a
+//! vote is bound to the server that was examined, `beside` compares two connections.
 
 mod answer;
+mod beside;
 mod exchange;
 #[cfg(test)]
 mod fuzz;
@@ -31,22 +33,26 @@ use std::time::Duration;
 use leasehold_core::{LockName, NodeError};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 #[cfg(test)]
 pub(crate) use self::exchange::fences_of;
 use self::exchange::{FENCES, IDENTITY};
 #[cfg(test)]
-pub(crate) use self::hints::script_names as hint_script_names;
+pub(crate) use self::hints::script_name as hint_script_name;
+use self::beside::Beside;
 use self::hints::{Hints, Knocks, LINE, Opener, SEEN};
 #[cfg(test)]
 pub(crate) use self::link::{Dial, Opening, Reader, Writer};
 use self::queue::Queue;
 #[cfg(test)]
-pub(crate) use self::script::names as script_names;
+pub(crate) use self::script::{name_of as script_name, sha1};
 use self::task::Dialer;
 pub use self::url::{Parsed, RedisConfig, UrlError, parse_url};
-use crate::node::{Ask, Node, NodeId, OnKnock, OnPlace, OnWatched, Place, Ticket, Watch};
+use crate::node::{
+    Ask, Meeting, Node, NodeId, OnKnock, OnPlace, OnWatched, Place, Ticket, Watch,
+};
 #[cfg(feature = "tls")]
 use crate::nodes::tls::Tls;
 #[cfg(feature = "tls")]
@@ -63,6 +69,7 @@ pub struct RedisNode {
     /// Whether there are names that would make one of our own keys.
     may_meet_own_keys: bool,
     queue: Arc<Queue>,
+    opener: Arc<Opener>,
     hints: Hints,
     knocks: Arc<Knocks>,
     closing: CancellationToken,
@@ -103,19 +110,22 @@ impl RedisNode {
             _ => None,
         };
         let closing = CancellationToken::new();
-        let opener = Opener {
+        let beside = Arc::new(Beside::default());
+        let opener = Arc::new(Opener {
             config: config.clone(),
             #[cfg(feature = "tls")]
             tls: tls.clone(),
             runtime: runtime.clone(),
             closing: closing.clone(),
-        };
+            beside: Arc::clone(&beside),
+        });
         let node = Self {
             id: config.id(),
             may_meet_own_keys: may_meet_own_keys(&prefix),
             prefix: Arc::clone(&prefix),
             queue: Arc::new(Queue::new()),
-            hints: Hints::new(opener, Arc::clone(&prefix)),
+            hints: Hints::new(Arc::clone(&opener), Arc::clone(&prefix)),
+            opener,
             knocks: Arc::new(Knocks::at(config.label.as_deref(), Arc::clone(&prefix))),
             closing,
         };
@@ -127,6 +137,7 @@ impl RedisNode {
             prefix,
             limit,
             knocks,
+            beside,
         };
         runtime.spawn(task::run(dialer, Arc::clone(&node.queue), node.closing.clone()));
         Ok(node)
@@ -151,6 +162,22 @@ impl Node for RedisNode {
 
     fn generation(&self) -> watch::Receiver<u64> {
         self.queue.generation.subscribe()
+    }
+
+    fn meet(&self, connections: usize) -> Meeting {
+        let opener = Arc::clone(&self.opener);
+        Box::pin(async move {
+            let mut meetings = JoinSet::new();
+            for _ in 0..connections {
+                let met = Arc::clone(&opener);
+                meetings.spawn_on(async move { met.meet().await }, &opener.runtime);
+            }
+            let mut met = Vec::new();
+            while let Some(meeting) = meetings.join_next().await {
+                met.extend(meeting.ok().flatten());
+            }
+            met
+        })
     }
 
     fn watch(&self, lock: &LockName, told: OnWatched) -> Option<Watch> {

@@ -135,7 +135,7 @@ impl Queue {
             let early = std::mem::take(&mut state.early).into_iter();
             early.filter_map(|ask| state.take_in_late(ask, now)).collect()
         };
-        self.generation.send_replace(generation);
+        self.tell_generation(Some(generation));
         deliver(refused);
         self.wake.notify_one();
     }
@@ -175,12 +175,13 @@ impl Queue {
     /// Takes replies in, in the order of the wire. An error ends the connection.
     pub(super) fn receive(&self, replies: &mut Replies) -> Result<(), NodeError> {
         let Replies { values, answers, unwanted } = replies;
-        let (result, is_idle, has_more) = {
+        let (result, is_idle, has_more, generation) = {
             let mut state = self.lock();
             let result =
                 values.drain(..).try_for_each(|value| state.take_reply(value, answers, unwanted));
-            (result, state.is_idle(), !state.outgoing.is_empty())
+            (result, state.is_idle(), !state.outgoing.is_empty(), state.generation())
         };
+        self.tell_generation(generation);
         deliver(answers.drain(..));
         unwanted.clear();
         if is_idle {
@@ -190,6 +191,30 @@ impl Queue {
             self.wake.notify_one();
         }
         result
+    }
+
+    /// The server says that it dropped all its data, as it does when it begins to copy another: what
+    /// is answered from now on is not answered by the memory that was examined.
+    pub(super) fn void_passes(&self) {
+        let generation = {
+            let mut state = self.lock();
+            if let Phase::Up(session) = &mut state.phase {
+                session.void_passes();
+            }
+            state.generation()
+        };
+        self.tell_generation(generation);
+    }
+
+    /// Has the node examined, if what was examined is not there any more.
+    fn tell_generation(&self, generation: Option<u64>) {
+        if let Some(generation) = generation {
+            self.generation.send_if_modified(|known| {
+                let is_new = *known < generation;
+                *known = generation.max(*known);
+                is_new
+            });
+        }
     }
 
     /// Why the connection should be given up, if it should: `heard` is when the last bytes came.
@@ -226,6 +251,13 @@ fn deliver(answers: impl IntoIterator<Item = (ReplyTo, Answer)>) {
 }
 
 impl State {
+    fn generation(&self) -> Option<u64> {
+        match &self.phase {
+            Phase::Up(session) => Some(session.generation),
+            _ => None,
+        }
+    }
+
     fn is_idle(&self) -> bool {
         self.pending.is_empty() && self.early.is_empty() && self.outgoing.is_empty()
     }
@@ -365,7 +397,7 @@ fn wrong_connection(ask: &Ask, generation: Option<u64>) -> Option<NodeError> {
     let pass = ask.pass.as_ref()?;
     let reason = match generation {
         Some(current) if current == pass.generation => return None,
-        Some(_) => "reconnected, not examined yet",
+        Some(_) => "reconnected, or no longer the server that was examined: not examined yet",
         None => "reconnecting",
     };
     Some(NodeError::NotVoting { reason: reason.to_owned() })

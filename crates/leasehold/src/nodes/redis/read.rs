@@ -81,14 +81,6 @@ pub(super) fn record(value: &Value) -> Read<Option<String>> {
     }
 }
 
-/// The value of the one setting that CONFIG GET was asked for.
-pub(super) fn setting(value: &Value) -> Option<&str> {
-    match value {
-        Value::Array(pair) => pair.get(1)?.str(),
-        _ => None,
-    }
-}
-
 pub(super) fn tagged(value: &Value) -> Read<(&str, &[Value])> {
     match value {
         Value::Array(items) => match items.split_first() {
@@ -112,6 +104,11 @@ pub(super) fn accepted(value: &Value) -> Read<&Value> {
 
 pub(super) fn is_wrong_type(value: &Value) -> bool {
     value.error().is_some_and(|words| words.starts_with("WRONGTYPE"))
+}
+
+/// The server does not know the script that was named.
+pub(super) fn is_forgotten(value: &Value) -> bool {
+    value.error().is_some_and(|words| words.contains("NOSCRIPT"))
 }
 
 /// No such command, no right to it, or another version's idea of it.

@@ -2,6 +2,9 @@
 -- ARGV the new record [, the one that is expected]
 -- The fences go by the record that they were given under: whoever knows an older one finds none.
 -- GET fails on a key of another type, which is then left alone.
+if not ARGV[1] then
+  return 'LOADED'
+end
 if redis.call('GET', KEYS[1]) ~= (ARGV[2] or false) then
   return 0
 end

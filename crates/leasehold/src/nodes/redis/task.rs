@@ -8,6 +8,8 @@ use leasehold_core::NodeError;
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::beside::Beside;
+use super::exchange::Session;
 use super::handshake::shake_hands;
 use super::hints::Knocks;
 use super::link::{Batch, Link};
@@ -35,6 +37,7 @@ pub(super) struct Dialer {
     pub(super) prefix: Arc<str>,
     pub(super) limit: Duration,
     pub(super) knocks: Arc<Knocks>,
+    pub(super) beside: Arc<Beside>,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<crate::nodes::tls::Tls>,
 }
@@ -72,13 +75,11 @@ async fn settled(queue: &Queue, closing: &CancellationToken) {
     .await;
 }
 
-async fn connect_for_ever(dialer: Dialer, queue: &Queue) -> std::convert::Infallible {
-    let mut generation = 0;
+async fn connect_for_ever(dialer: Dialer, queue: &Arc<Queue>) -> std::convert::Infallible {
     let mut pause = PAUSE_MIN;
     loop {
-        let error = match dialer.connect(generation + 1, queue).await {
+        let error = match dialer.connect(queue).await {
             Ok(mut link) => {
-                generation += 1;
                 let opened = Instant::now();
                 let error = serve(&mut link, queue).await;
                 tracing::debug!(node = %dialer.config.id(), %error, "connection lost");
@@ -104,7 +105,7 @@ fn jittered(pause: Duration) -> Duration {
 }
 
 impl Dialer {
-    async fn connect(&self, generation: u64, queue: &Queue) -> Result<Link, NodeError> {
+    async fn connect(&self, queue: &Arc<Queue>) -> Result<Link, NodeError> {
         let attempt = async {
             let mut link = Link::open(
                 &self.config.address,
@@ -112,15 +113,17 @@ impl Dialer {
                 self.tls.as_ref(),
             )
             .await?;
-            let session =
-                shake_hands(&mut link, &self.config, &self.prefix, &self.knocks, generation)
-                    .await?;
-            Ok((link, session))
+            let flushed = {
+                let queue = Arc::downgrade(queue);
+                move || queue.upgrade().iter().for_each(|queue| queue.void_passes())
+            };
+            shake_hands(&mut link, &self.config, &self.knocks, flushed).await?;
+            Ok(link)
         };
         let mut attempt = std::pin::pin!(attempt);
         let too_slow =
             |limit| NodeError::Unreachable { reason: format!("no connection within {limit:?}") };
-        let (link, session) = match timeout(self.limit, &mut attempt).await {
+        let link = match timeout(self.limit, &mut attempt).await {
             Ok(done) => done?,
             Err(_) => {
                 // It goes on, but nobody should wait for it any more.
@@ -131,7 +134,10 @@ impl Dialer {
                     .map_err(|_| too_slow(ATTEMPT_MAX.max(self.limit)))??
             }
         };
-        tracing::debug!(node = %self.config.id(), version = session.facts.version, "connected");
+        tracing::debug!(node = %self.config.id(), "connected");
+        let generation = *queue.generation.borrow() + 1;
+        let (prefix, beside) = (Arc::clone(&self.prefix), Arc::clone(&self.beside));
+        let session = Session::new(generation, prefix, link.addresses, beside);
         queue.open(session, link.direct());
         Ok(link)
     }
@@ -139,7 +145,7 @@ impl Dialer {
 
 /// Moves bytes until the connection breaks; returns how.
 async fn serve(link: &mut Link, queue: &Queue) -> NodeError {
-    let Link { incoming, outgoing } = link;
+    let Link { incoming, outgoing, .. } = link;
     let mut batch = Batch::default();
     let mut replies = Replies::default();
     let mut heard = Instant::now();

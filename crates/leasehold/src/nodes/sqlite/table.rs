@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold_core::{
-    Facts, Fence, LockName, Moment, Owner, Record, Reply, Request, Role, ServerFacts, Sighting,
+    Facts, Fence, LockName, Moment, NO_REPLICATION, Owner, Record, Reply, Request, Role, ServerFacts,
+    Sighting,
 };
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
@@ -217,11 +218,14 @@ impl Table {
             server: ServerFacts {
                 version: format!("sqlite {}", rusqlite::version()),
                 run_id: self.run_id.clone(),
+                replication_id: NO_REPLICATION.to_owned(),
                 role: Role::Primary,
                 evicts: None,
-                durable: false,
+                persists: true,
                 expires_by_wall: false,
             },
+            others: Vec::new(),
+            addresses: 1,
         })))
     }
 

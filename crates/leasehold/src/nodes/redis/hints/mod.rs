@@ -17,13 +17,17 @@ mod state;
 mod task;
 
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
-use leasehold_core::{Holder, LockName};
+use leasehold_core::{Holder, LockName, NodeError};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::knock::Knocks;
 use self::state::{State, TellPlace, TellWatch};
+use super::beside::Beside;
+use super::handshake::{log_in, meet};
+use super::link::Link;
 use super::script::Script;
 use super::url::RedisConfig;
 use crate::node::{InLine, Place, Ticket, Watch, Watched};
@@ -38,19 +42,52 @@ const TURN: &str = "leasehold:turn:";
 static STAND: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("stand.lua")));
 static LEAVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("leave.lua")));
 
-/// What each script does, its SHA-1 and its text, for a simulated server.
+/// What a script does, by its text, for a simulated server.
 #[cfg(test)]
-pub(crate) fn script_names() -> [(&'static str, &'static str, &'static str); 2] {
-    [("stand", &STAND.sha, STAND.text), ("leave", &LEAVE.sha, LEAVE.text)]
+pub(crate) fn script_name(text: &str) -> Option<&'static str> {
+    [("stand", &STAND), ("leave", &LEAVE)]
+        .into_iter()
+        .find_map(|(name, known)| (known.text == text).then_some(name))
 }
 
-/// How the second connection is opened.
+/// How long a connection may take that is opened to compare: somebody waits for it.
+const MEET_WITHIN: Duration = Duration::from_millis(500);
+
+/// How further connections are opened.
 pub(super) struct Opener {
     pub(super) config: RedisConfig,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<crate::nodes::tls::Tls>,
     pub(super) runtime: Handle,
     pub(super) closing: CancellationToken,
+    pub(super) beside: Arc<Beside>,
+}
+
+impl Opener {
+    async fn open(&self) -> Result<Link, NodeError> {
+        let config = &self.config;
+        let mut link = Link::open(
+            &config.address,
+            #[cfg(feature = "tls")]
+            self.tls.as_ref(),
+        )
+        .await?;
+        log_in(&mut link, config).await?;
+        Ok(link)
+    }
+
+    /// Opens a connection only to see who answers. `None` if nobody does.
+    pub(super) async fn meet(&self) -> Option<String> {
+        let met = async { meet(&mut self.open().await?).await };
+        match tokio::time::timeout(MEET_WITHIN, met).await {
+            Ok(Ok(run_id)) => Some(run_id),
+            Ok(Err(error)) => {
+                tracing::debug!(node = %self.config.id(), %error, "no connection to compare");
+                None
+            }
+            Err(_) => None,
+        }
+    }
 }
 
 /// One node's hints.
@@ -61,9 +98,9 @@ pub(super) struct Hints {
 }
 
 impl Hints {
-    pub(super) fn new(opener: Opener, prefix: Arc<str>) -> Self {
+    pub(super) fn new(opener: Arc<Opener>, prefix: Arc<str>) -> Self {
         let state = Arc::new(State::new(crate::chance::nonce()));
-        Self { opener: Arc::new(opener), prefix, state }
+        Self { opener, prefix, state }
     }
 
     pub(super) fn watch(&self, lock: &LockName, told: Box<TellWatch>) -> Option<Watch> {

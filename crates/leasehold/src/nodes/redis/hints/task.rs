@@ -6,7 +6,8 @@ use std::time::Duration;
 use leasehold_core::NodeError;
 use tokio::time::{MissedTickBehavior, timeout};
 
-use super::super::handshake::{accepted, log_in};
+use super::super::answer::examined;
+use super::super::handshake::{accepted, ask_who, select};
 use super::super::link::{Batch, Link, Received};
 use super::super::resp::encode;
 use super::state::State;
@@ -26,6 +27,7 @@ const LINGER: Duration = Duration::from_millis(100);
 
 /// Tells everybody, however the task ends: also when its runtime goes away.
 struct LastWords<'a> {
+    opener: &'a Opener,
     state: &'a State,
     /// How long it is not tried again; `None` if there is nothing to tell.
     pause: Option<Duration>,
@@ -33,6 +35,7 @@ struct LastWords<'a> {
 
 impl Drop for LastWords<'_> {
     fn drop(&mut self) {
+        self.opener.beside.meet(None);
         if let Some(pause) = self.pause {
             self.state.shut(pause);
         }
@@ -41,7 +44,7 @@ impl Drop for LastWords<'_> {
 
 /// One life of the connection.
 pub(super) async fn run(opener: Arc<Opener>, state: Arc<State>) {
-    let mut last_words = LastWords { state: &state, pause: Some(PAUSE) };
+    let mut last_words = LastWords { opener: &opener, state: &state, pause: Some(PAUSE) };
     let node = opener.config.id();
     let too_slow = || NodeError::Unreachable { reason: format!("not within {OPEN_WITHIN:?}") };
     let opened = timeout(OPEN_WITHIN, open(&opener, &state)).await;
@@ -58,6 +61,10 @@ pub(super) async fn run(opener: Arc<Opener>, state: Arc<State>) {
     let ended = tokio::select! {
         biased;
         ended = serve(&mut link, &state) => ended,
+        () = opener.beside.stale.notified() => {
+            let reason = "the other connection met another server".to_owned();
+            Err(NodeError::Unreachable { reason })
+        }
         () = opener.closing.cancelled() => {
             let mut out = Vec::new();
             state.take_outgoing(&mut out);
@@ -73,21 +80,13 @@ pub(super) async fn run(opener: Arc<Opener>, state: Arc<State>) {
 }
 
 async fn open(opener: &Opener, state: &State) -> Result<Link, NodeError> {
-    let config = &opener.config;
-    let mut link = Link::open(
-        &config.address,
-        #[cfg(feature = "tls")]
-        opener.tls.as_ref(),
-    )
-    .await?;
-    log_in(&mut link, config).await?;
+    let mut link = opener.open().await?;
     if !link.incoming.resp3 {
         let reason = "it speaks RESP2 with us, which has no hints".to_owned();
         return Err(NodeError::Rejected { reason });
     }
     let mut out = Vec::new();
-    let db = config.db.to_string();
-    encode(&mut out, &[b"SELECT", db.as_bytes()]);
+    let selects = select(&opener.config, &mut out);
     // What is read is watched, unless we say before a command that it is not.
     encode(&mut out, &[b"CLIENT", b"TRACKING", b"ON", b"OPTOUT"]);
     for script in [&STAND, &LEAVE] {
@@ -95,23 +94,24 @@ async fn open(opener: &Opener, state: &State) -> Result<Link, NodeError> {
     }
     // Is answered by a push, which is no reply, or by an error, which is.
     encode(&mut out, &[b"SUBSCRIBE", state.channel.as_bytes()]);
-    encode(&mut out, &[b"TIME"]);
-    let replies = link.call(&out, 5).await?;
-    let [select, tracking, stand, leave, subscribe_or_time] = replies.as_slice() else {
+    ask_who(&mut out);
+    let replies = link.call(&out, selects + 4).await?;
+    let (chosen, replies) = replies.split_at(selects);
+    chosen.iter().try_for_each(|select| accepted(select, "").map(|_| ()))?;
+    let [tracking, stand, leave, subscribe_or_who] = replies else {
         return Err(NodeError::Garbled { reason: format!("{} replies", replies.len()) });
     };
-    if config.db != 0 {
-        accepted(select, "")?;
-    }
     accepted(tracking, "")?;
-    accepted(subscribe_or_time, "")?;
+    accepted(subscribe_or_who, "")?;
+    let server = examined(std::slice::from_ref(subscribe_or_who))?.server;
+    opener.beside.meet(Some(server.run_id));
     state.open(stand.error().or(leave.error()).is_none());
     Ok(link)
 }
 
 /// Moves bytes until nobody needs the connection any more, or it breaks.
 async fn serve(link: &mut Link, state: &State) -> Result<(), NodeError> {
-    let Link { incoming, outgoing } = link;
+    let Link { incoming, outgoing, .. } = link;
     let mut batch = Batch::default();
     let mut beat = tokio::time::interval_at(tokio::time::Instant::now() + BEAT, BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,0 +1,9 @@
+-- KEYS identity
+-- {seconds, microseconds, record or false, INFO}: who this server is, all of one moment. A proxy that
+-- answers TIME or INFO by itself, or sends two commands to two servers, cannot come in between.
+local time = redis.call('TIME')
+local info = {}
+for _, section in ipairs({'server', 'replication', 'memory', 'persistence', 'cluster'}) do
+  info[#info + 1] = redis.call('INFO', section)
+end
+return {time[1], time[2], redis.call('GET', KEYS[1]), table.concat(info, '\r\n')}
