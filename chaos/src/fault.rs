@@ -88,7 +88,8 @@ pub enum RouteFault {
         /// To which.
         to: usize,
     },
-    /// In turns to its own server and to the spare one, which is empty.
+    /// In turns to its own server and to the spare one, which is empty. Afterwards the operator
+    /// deletes the record of its own server.
     Turns,
 }
 

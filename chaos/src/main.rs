@@ -16,6 +16,17 @@ use leasehold_chaos::{holder, picture, store};
 
 /// Make trouble for Leasehold on real servers and check the history
 ///
+/// Starts servers behind proxies and holder processes that compete for locks. Meanwhile servers are
+/// killed, stopped, emptied, copied over each other, started from other files and failed over; ways
+/// are delayed, cut, led to other servers; clocks go back; holders are stopped and killed. With an
+/// odd seed a pooling proxy before some nodes hides their restarts. Where a node carries the record
+/// of another member afterwards, chaos plays the operator and deletes that record.
+///
+/// The history is judged afterwards: two holders, fences, the votes of every ballot by the lives of
+/// the servers that gave them, the fenced store, progress. It is always kept, in a folder that the
+/// report names. For each overlap of two holders the report tells their votes and the faults around
+/// it, and a picture lies beside the history (overlap-1.svg).
+///
 /// Ends with 0 if every promise was kept, 1 if one was broken, 2 if it could not be tried.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]

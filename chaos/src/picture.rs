@@ -18,9 +18,9 @@ const LEFT: f64 = 170.0;
 const RIGHT: f64 = 30.0;
 const ROW: f64 = 46.0;
 const BAR: f64 = 18.0;
-/// Faults have their names in lines above the rows; a name may be this long.
+/// Faults have their names in lines above the rows. A letter is about so wide.
 const FAULT_LINE: f64 = 15.0;
-const FAULT_NAME: f64 = 7.0;
+const LETTER: f64 = 6.2;
 
 const FIRST: &str = "#1f6fb4";
 const SECOND: &str = "#c4531d";
@@ -142,8 +142,8 @@ impl<'a> Drawing<'a> {
             if !self.scene.has(at) {
                 continue;
             }
-            let story: String = line.what.story.chars().take(60).collect();
-            let width = story.chars().count() as f64 * FAULT_NAME;
+            let story: String = line.what.story.chars().take(90).collect();
+            let width = story.chars().count() as f64 * LETTER;
             let x = self.x(at);
             // At the right edge a name ends at its line instead of beginning there.
             let is_left = x + width > WIDTH - 4.0;
@@ -245,9 +245,10 @@ impl<'a> Drawing<'a> {
         let changes: Vec<_> =
             scene.records().into_iter().filter(|change| change.server == server).collect();
         for (index, change) in changes.iter().enumerate() {
-            let next = LIVES[colors.len() % LIVES.len()];
-            let color = *colors.entry(change.life).or_insert(next);
-            let to = changes.get(index + 1).map_or(scene.to, |next| next.at);
+            let new = LIVES[colors.len() % LIVES.len()];
+            let color = *colors.entry(change.life).or_insert(new);
+            let next = changes.get(index + 1).map_or(scene.to, |next| next.at);
+            let to = next.min(self.end_of_life(server, change.at));
             if to < scene.from || change.at > scene.to {
                 continue;
             }
@@ -261,6 +262,17 @@ impl<'a> Drawing<'a> {
                 self.text(self.x(change.at) + 4.0, y + 4.0, "font-size=\"10\"", &words);
             }
         }
+    }
+
+    /// When a life that began at `from` was over, whether anybody had noticed or not.
+    fn end_of_life(&self, server: usize, from: u64) -> u64 {
+        let ends = self.scene.history.servers.iter().filter_map(|line| match &line.what {
+            ServerEvent::Ended { server: of, .. } | ServerEvent::Forgot { server: of, .. } => {
+                (*of == server).then(|| self.scene.since_start(line.at))
+            }
+            _ => None,
+        });
+        ends.filter(|at| *at > from).min().unwrap_or(self.scene.to)
     }
 
     /// A dot for each counted vote, where its ballot was won, on the server that the vote names.

@@ -14,10 +14,11 @@ use crate::chance::Chance;
 use crate::clock::boot_nanos;
 use crate::cluster::Cluster;
 use crate::fault::{Fault, Planned};
-use crate::history::{FAULTS, FaultLine, HOLDERS, Log, META, Meta, STORE, UNFENCED};
+use crate::history::{FAULTS, FaultLine, HOLDERS, Log, META, Meta, STORE, UNFENCED, life_file};
 use crate::holder::{Setup, builder};
 use crate::holders::{Holders, StoreProcess};
 use crate::schedule::{Backend, MAX_TTL, Plan, is_pooled, schedule};
+use crate::told;
 use crate::watch::{Progress, Watch};
 
 /// After the last fault everybody gets a lock within this: a quarantine, the longest wait for a
@@ -93,6 +94,8 @@ fn try_run(plan: Plan, folder: &Path, interrupt: &Interrupt) -> Result<(), Failu
     std::fs::create_dir_all(folder.join(HOLDERS))?;
     let sockets = tempfile::Builder::new().prefix("leasehold-chaos-").tempdir()?;
     let mut cluster = Cluster::start(&plan, sockets.path(), folder)?;
+    // The person who introduces the nodes takes part as one more holder, who asks for nothing.
+    told::listen(Log::open(&life_file(folder, plan.holders, 0))?)?;
     introduce(&cluster.url(), plan.backend == Backend::Sqlite)?;
     cluster.learn_names();
     let socket = sockets.path().join("store");
@@ -251,7 +254,7 @@ impl<'a> Run<'a> {
             return Err(Failure::Io(io::Error::other(story)));
         }
         self.cluster.slew();
-        for node in self.cluster.tend().map_err(io::Error::other)? {
+        for node in self.cluster.tend() {
             let story = format!("node {node} carried the record of another member");
             self.log.now(FaultLine { kind: "record deleted by the operator".into(), story })?;
         }

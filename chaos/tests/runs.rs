@@ -79,7 +79,7 @@ fn five_redis_nodes_keep_every_promise_for_a_minute() {
         return;
     }
     let report = run(&["--seconds", "60", "--seed", "1"]);
-    assert!(verdicts(&report, Outcome::Kept) >= 8, "at most late writes may be missing");
+    assert!(verdicts(&report, Outcome::Kept) >= 11, "at most late writes may be missing");
     assert!(report.faults.len() >= 10, "{:?}", report.faults);
 }
 

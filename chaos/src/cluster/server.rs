@@ -132,9 +132,10 @@ impl Server {
         self.note_forgot(from, why, truth)
     }
 
-    /// Removes the identity record, as an operator does.
-    pub(super) fn forget_record(&self, truth: &mut Truth) -> Result<(), String> {
-        self.forget(&["DEL", RECORD], "its record was deleted", truth)
+    /// Deletes the identity record, as an operator does. What the server remembers of locks stays:
+    /// who still counts its votes under the old record is not wrong.
+    pub(super) fn delete_record(&self) -> Result<(), String> {
+        self.command(&["DEL", RECORD])
     }
 
     /// The name of the member that its record is for, if it can be asked within `limit`.
