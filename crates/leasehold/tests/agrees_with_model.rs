@@ -18,8 +18,8 @@ use leasehold::clock::{Clock, SystemClock};
 use leasehold::node::{Node, NodeId};
 use leasehold::nodes::memory::MemoryNode;
 use leasehold_core::{
-    Fence, Fingerprint, Holder, LockName, LockTable, Moment, Record, RecordState, Reply, Request,
-    Sighting, Ttl, WallMicros,
+    Fence, Fingerprint, Holder, LockName, LockTable, MemberName, Moment, Origin, Record,
+    RecordState, Reply, Request, Sighting, Ttl, WallMicros,
 };
 
 const CASES: u64 = 50;
@@ -185,9 +185,12 @@ impl Case {
         let record = Record {
             cluster: Fingerprint::of_members(["a"]),
             nodes: 1,
+            member: MemberName::of_one(),
             max_ttl: Duration::from_secs(7200),
             life: u128::from(self.dice.below(1000)),
             run_id: "run".into(),
+            replication_id: "-".into(),
+            origin: Origin::First,
             state: RecordState::Admitted,
             floor: Fence::new((self.around + self.dice.below(6)).saturating_sub(4)).unwrap(),
             born: WallMicros(0),

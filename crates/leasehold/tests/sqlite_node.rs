@@ -600,7 +600,7 @@ fn a_probe_tells_the_boot_and_that_the_last_writes_may_be_lost_with_it() {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     assert_eq!(facts.server.run_id, boot.trim());
     assert!(facts.server.version.starts_with("sqlite 3."), "{}", facts.server.version);
-    assert_eq!((facts.server.durable, facts.server.evicts), (false, None));
+    assert_eq!((facts.server.persists, facts.server.evicts), (true, None));
     assert_eq!((facts.generation, *node.generation().borrow()), (1, 1));
     assert_eq!(facts.record, Some(record()));
 }

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{
-    Admission, AdmissionPolicy, ClockSample, Moment, NodeError, Pass, Request, ServerFacts, Standing,
+    Admission, AdmissionPolicy, ClockSample, Moment, NodeError, Pass, Request, ServerFacts,
+    Standing,
 };
 use tokio::sync::{Notify, watch};
 use tracing::warn;

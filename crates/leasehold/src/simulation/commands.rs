@@ -7,7 +7,7 @@ use leasehold_core::{Fence, Holder, LockName, Owner, Reply, Request, Sighting, T
 
 use super::site::{Site, Wire};
 use crate::clock::Clock as _;
-use crate::nodes::redis::{DEFAULT_PREFIX, fences_of, hint_script_names, script_names};
+use crate::nodes::redis::{DEFAULT_PREFIX, fences_of, hint_script_name, script_name, sha1};
 
 type Words = Vec<Vec<u8>>;
 
@@ -61,16 +61,6 @@ impl Session {
             ["CLIENT", ..] | ["SELECT", _] => b"+OK\r\n".to_vec(),
             ["SUBSCRIBE", channel] => site.redis().bystanders.subscribe(self.number, channel),
             ["PUBLISH", channel, text] => int(site.redis().bystanders.publish(channel, text)),
-            ["INFO"] => bulk(&info(site)),
-            ["CONFIG", "GET", name] => {
-                let value = if site.redis().flavor.durable { "always" } else { "everysec" };
-                array(&[bulk(name), bulk(value)])
-            }
-            ["TIME"] => {
-                let micros = site.world.wall().0;
-                let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
-                array(&[bulk(&seconds.to_string()), bulk(&rest.to_string())])
-            }
             ["SCRIPT", "LOAD", text] => bulk(&load(site, text)),
             ["EVAL", text, rest @ ..] => {
                 let sha = load(site, text);
@@ -107,13 +97,18 @@ impl Session {
     }
 
     fn script(&self, site: &Site, sha: &str, rest: &[&str]) -> Vec<u8> {
-        let Some(word) = site.redis().scripts.get(sha).copied() else {
+        let Some((word, bound_to)) = site.redis().scripts.get(sha).cloned() else {
             return b"-NOSCRIPT No matching script. Please use EVAL.\r\n".to_vec();
         };
+        if site.redis().flavor.keeps_scripts() && bound_to.is_some_and(|run| run != run_id(site)) {
+            return b"-NOSCRIPT this server restarted\r\n".to_vec();
+        }
         let keys: usize = rest[0].parse().expect("a number of keys");
         let (keys, args) = rest[1..].split_at(keys);
         let now = site.world.wall().0;
         match (word, keys, args) {
+            ("examine", ..) => return self.examine(site),
+            (_, ["leasehold:node"], []) => return bulk("LOADED"),
             ("stand", [line, _], args) => return site.redis().bystanders.stand(line, args, now),
             ("leave", [line, _], [waiter]) => return site.redis().bystanders.leave(line, waiter),
             _ => {}
@@ -147,6 +142,14 @@ impl Session {
         let another = || "another".to_owned();
         let identity = fences.map(|_| record.filter(|_| is_same).unwrap_or_else(another));
         self.reply(&self.apply(site, identity.as_deref(), &request))
+    }
+
+    fn examine(&self, site: &Site) -> Vec<u8> {
+        let micros = site.world.wall().0;
+        let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
+        let record = site.redis().table.record().map(str::to_owned);
+        let (seconds, rest) = (bulk(&seconds.to_string()), bulk(&rest.to_string()));
+        array(&[seconds, rest, self.maybe(record.as_deref()), bulk(&info(site))])
     }
 
     fn apply(&self, site: &Site, identity: Option<&str>, request: &Request) -> Reply {
@@ -206,20 +209,25 @@ impl Session {
 }
 
 fn load(site: &Site, text: &str) -> String {
-    let known: Vec<_> = script_names().into_iter().chain(hint_script_names()).collect();
-    let (word, sha, _) = known.iter().find(|(_, _, known)| *known == text).expect("our script");
-    site.redis().scripts.insert((*sha).to_owned(), *word);
-    (*sha).to_owned()
+    let hint = || hint_script_name(text).map(|word| (word, None));
+    let (word, bound_to) = script_name(text).or_else(hint).expect("our script");
+    let sha = sha1(text);
+    site.redis().scripts.insert(sha.clone(), (word, bound_to.map(str::to_owned)));
+    sha
+}
+
+fn run_id(site: &Site) -> String {
+    format!("{}-{}", site.name, site.redis().life)
 }
 
 fn info(site: &Site) -> String {
+    let run_id = run_id(site);
     let redis = site.redis();
     format!(
-        "{}\r\nrun_id:{}-{}\r\nrole:master\r\nredis_mode:standalone\r\ncluster_enabled:0\r\n\
-         master_replid2:0000\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:{}\r\n",
+        "{}\r\nrun_id:{run_id}\r\nrole:master\r\nredis_mode:standalone\r\ncluster_enabled:0\r\n\
+         master_replid:{}\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:{}\r\n",
         redis.flavor.version,
-        site.name,
-        redis.life,
+        redis.replication_id,
         u8::from(redis.flavor.durable),
     )
 }

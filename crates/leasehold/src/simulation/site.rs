@@ -46,8 +46,16 @@ pub(super) struct Flavor {
     /// As INFO shows it.
     pub(super) version: &'static str,
     pub(super) knows_hello: bool,
-    /// Whether a restart that keeps the memory keeps all of it.
+    /// Whether a restart that keeps the memory keeps all of it. It sits out its quarantine all the
+    /// same: nobody but the simulation knows.
     pub(super) durable: bool,
+}
+
+impl Flavor {
+    /// Whether it finds its scripts again when it starts.
+    pub(super) fn keeps_scripts(&self) -> bool {
+        self.version.starts_with("redis_version:6.")
+    }
 }
 
 /// One request that reached the node, and what became of it.
@@ -77,7 +85,10 @@ pub(super) struct Redis {
     /// What is on its disk, if it is not durable.
     pub(super) saved: LockTable,
     pub(super) life: u64,
-    pub(super) scripts: BTreeMap<String, &'static str>,
+    /// Which history of writes it has.
+    pub(super) replication_id: u64,
+    /// What each does, and to which run id it is bound.
+    pub(super) scripts: BTreeMap<String, (&'static str, Option<String>)>,
     /// Gone with each restart.
     pub(super) bystanders: Bystanders,
 }
@@ -211,7 +222,10 @@ impl Site {
         let keeps_memory = {
             let mut redis = self.redis();
             redis.life += 1;
-            redis.scripts.clear();
+            redis.replication_id += 1;
+            if !redis.flavor.keeps_scripts() {
+                redis.scripts.clear();
+            }
             redis.bystanders = Bystanders::default();
             let is_durable = redis.flavor.durable;
             match (has_disk, is_durable) {

@@ -55,6 +55,7 @@ impl Town {
                         table: LockTable::new(),
                         saved: LockTable::new(),
                         life: 0,
+                        replication_id: 0,
                         scripts: Default::default(),
                         bystanders: Default::default(),
                     }))

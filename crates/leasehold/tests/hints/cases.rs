@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use leasehold::node::{InLine, Node, Place, Ticket, Watch, Watched};
 use leasehold_core::{
-    Fence, Fingerprint, Holder, LockName, Record, RecordState, Reply, Request, Ttl, WallMicros,
+    Fence, Fingerprint, Holder, LockName, MemberName, Origin, Record, RecordState, Reply, Request,
+    Ttl, WallMicros,
 };
 
 use crate::Backend;
@@ -39,9 +40,12 @@ fn record() -> String {
     let record = Record {
         cluster: Fingerprint::of_members(["a"]),
         nodes: 1,
+        member: MemberName::of_one(),
         max_ttl: Duration::from_secs(30),
         life: 7,
         run_id: "r".into(),
+        replication_id: "-".into(),
+        origin: Origin::First,
         state: RecordState::Admitted,
         floor: Fence::ZERO,
         born: WallMicros(1),

@@ -7,7 +7,8 @@ use std::time::Duration;
 use leasehold::clock::SystemClock;
 use leasehold::nodes::sqlite::{SqliteError, SqliteNode};
 use leasehold_core::{
-    Fence, Fingerprint, Holder, LockName, Record, RecordState, Request, Ttl, WallMicros,
+    Fence, Fingerprint, Holder, LockName, MemberName, Origin, Record, RecordState, Request, Ttl,
+    WallMicros,
 };
 
 use crate::asking::ask;
@@ -20,9 +21,12 @@ pub(crate) fn record() -> String {
     let record = Record {
         cluster: Fingerprint::of_members(["a"]),
         nodes: 1,
+        member: MemberName::of_one(),
         max_ttl: Duration::from_secs(3600),
         life: 1,
         run_id: "run".into(),
+        replication_id: "-".into(),
+        origin: Origin::First,
         state: RecordState::Admitted,
         floor: Fence::new(100).unwrap(),
         born: WallMicros(0),

@@ -171,7 +171,7 @@ async fn sockets_databases_and_ipv6_lead_to_the_right_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_cluster_members_and_durable_servers_say_so() {
+async fn replicas_cluster_members_and_servers_with_a_log_say_so() {
     for (need, builder) in
         [(Need::Redis, RedisServer::redis()), (Need::Valkey, RedisServer::valkey())]
     {
@@ -180,7 +180,7 @@ async fn replicas_cluster_members_and_durable_servers_say_so() {
         }
         let primary = builder.clone().append_fsync("always").start();
         let server = facts(&connect(&primary.url())).await.server;
-        assert_eq!((server.role, server.durable), (Role::Primary, true));
+        assert_eq!((server.role, server.persists), (Role::Primary, true));
         let replica = builder
             .clone()
             .config("replicaof", &format!("127.0.0.1 {}", primary.port()))
@@ -188,7 +188,7 @@ async fn replicas_cluster_members_and_durable_servers_say_so() {
             .start();
         let node = connect(&replica.url());
         let server = facts(&node).await.server;
-        assert_eq!((server.role, server.durable), (Role::Replica, false));
+        assert_eq!((server.role, server.persists), (Role::Replica, true));
         let replace = Request::ReplaceRecord { expected: None, record: "x".into() };
         let said = words(ask(&node, replace, None).await);
         assert!(said.contains("READONLY"), "{said}");

@@ -281,7 +281,7 @@ async fn a_probe_tells_what_the_server_is() {
         assert!(product.contains(&format!("run_id:{}\r\n", facts.server.run_id)));
         assert_eq!((facts.generation, facts.record), (1, None));
         assert_eq!(facts.server.role, Role::Primary);
-        assert_eq!((facts.server.evicts, facts.server.durable), (None, false));
+        assert_eq!((facts.server.evicts, facts.server.persists), (None, false));
         let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         assert!(wall.as_micros().abs_diff(facts.clock.0.into()) < 20_000_000);
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use leasehold::node::{Ask, Node, ReplySink, ReplyTo};
 use leasehold::nodes::redis::{self, DEFAULT_PREFIX, RedisNode};
 use leasehold_core::{
-    Answer, Facts, Fence, Fingerprint, Holder, LockName, NodeError, Pass, Record, RecordState,
-    Reply, Request, Ttl, WallMicros,
+    Answer, Facts, Fence, Fingerprint, Holder, LockName, MemberName, NodeError, Origin, Pass,
+    Record, RecordState, Reply, Request, Ttl, WallMicros,
 };
 use leasehold_testkit::{Need, RedisServer, Value, skip};
 use tokio::runtime::Handle;
@@ -107,9 +107,12 @@ pub(crate) fn record(floor: u64) -> String {
     let record = Record {
         cluster: Fingerprint::of_members(["a"]),
         nodes: 1,
+        member: MemberName::of_one(),
         max_ttl: Duration::from_secs(30),
         life: 7,
         run_id: "r".into(),
+        replication_id: "-".into(),
+        origin: Origin::First,
         state: RecordState::Admitted,
         floor: fence(floor),
         born: WallMicros(1),

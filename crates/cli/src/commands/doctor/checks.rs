@@ -264,9 +264,8 @@ fn several_servers(patient: &Patient, index: usize) -> Option<Finding> {
     }
     let host = address(node.node.as_str()).map(|(host, _)| host)?;
     let ips = patient.hosts.get(host)?;
-    let most = |is_v4: bool| {
-        ips.iter().filter(|ip| ip.is_ipv4() == is_v4).collect::<BTreeSet<_>>().len()
-    };
+    let most =
+        |is_v4: bool| ips.iter().filter(|ip| ip.is_ipv4() == is_v4).collect::<BTreeSet<_>>().len();
     let count = most(true).max(most(false));
     if count > 1 {
         return Some(

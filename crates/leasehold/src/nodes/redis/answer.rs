@@ -15,8 +15,8 @@ use super::exchange::{
 };
 use super::info::{self, Edition};
 use super::read::{
-    Read, accepted, clock, expires_in, fence, foreign, garbled, is_unusable, is_wrong_type, looked,
-    is_forgotten, only, owner, record, tagged,
+    Read, accepted, clock, expires_in, fence, foreign, garbled, is_forgotten, is_of_a_cluster,
+    is_unusable, is_wrong_type, looked, only, owner, record, tagged,
 };
 use super::resp::Value;
 use super::script::{Bound, CallBy};
@@ -69,6 +69,10 @@ impl Exchange {
                 session.scripts = Some(scripts);
                 session.answer_probe(examined)
             }
+            (Stage::Only, Request::Probe) if replies.first().is_some_and(is_of_a_cluster) => {
+                return Ok(self.again(Stage::Keyless));
+            }
+            (Stage::Keyless, _) => session.answer_probe(examined(replies)?),
             (Stage::Only, Request::Probe) => {
                 let examined = examined(replies)?;
                 let is_known = |scripts: &Arc<Bound>| scripts.run_id == examined.server.run_id;

@@ -110,6 +110,8 @@ pub(super) struct Exchange {
 pub(super) enum Stage {
     /// The request's only step.
     Only,
+    /// Examine a member of a cluster, which may not have the identity's slot.
+    Keyless,
     /// Examine: leave the scripts of this server there, and look whether it is still the same.
     Load { scripts: Arc<Bound>, tries: usize },
     /// A request that needs a bound script came while there is none.
@@ -282,7 +284,9 @@ impl Exchange {
         let fences = session.fences.1.as_bytes();
         match (&self.stage, &*self.request) {
             // What is found there does not matter: it has to be examined first.
-            (Stage::Identify | Stage::Whose | Stage::Unexamined, _) => writer.command(&[b"GET", IDENTITY.as_bytes()]),
+            (Stage::Identify | Stage::Whose | Stage::Unexamined, _) => {
+                writer.command(&[b"GET", IDENTITY.as_bytes()])
+            }
             (Stage::WhoHolds, Request::Release { lock, .. }) => writer.look(&key(lock)),
             (Stage::Scan(scan), Request::List { prefix }) => {
                 let pattern = glob(&format!("{}{prefix}", session.prefix));
@@ -323,6 +327,9 @@ impl Exchange {
                     writer.load(script);
                 }
                 writer.examine();
+            }
+            (Stage::Keyless, _) => {
+                writer.command(&[b"EVAL", script::EXAMINE.text.as_bytes(), b"0"]);
             }
             (_, Request::Probe) => writer.examine(),
             _ => unreachable!("{:?} of {:?}", self.stage, self.request),

@@ -36,12 +36,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::beside::Beside;
 #[cfg(test)]
 pub(crate) use self::exchange::fences_of;
 use self::exchange::{FENCES, IDENTITY};
 #[cfg(test)]
 pub(crate) use self::hints::script_name as hint_script_name;
-use self::beside::Beside;
 use self::hints::{Hints, Knocks, LINE, Opener, SEEN};
 #[cfg(test)]
 pub(crate) use self::link::{Dial, Opening, Reader, Writer};
@@ -50,9 +50,7 @@ use self::queue::Queue;
 pub(crate) use self::script::{name_of as script_name, sha1};
 use self::task::Dialer;
 pub use self::url::{Parsed, RedisConfig, UrlError, parse_url};
-use crate::node::{
-    Ask, Meeting, Node, NodeId, OnKnock, OnPlace, OnWatched, Place, Ticket, Watch,
-};
+use crate::node::{Ask, Meeting, Node, NodeId, OnKnock, OnPlace, OnWatched, Place, Ticket, Watch};
 #[cfg(feature = "tls")]
 use crate::nodes::tls::Tls;
 #[cfg(feature = "tls")]

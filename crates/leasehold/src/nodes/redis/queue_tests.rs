@@ -144,10 +144,46 @@ fn a_reply_too_many_ends_the_connection() {
 }
 
 #[test]
+fn a_server_that_does_not_know_our_scripts_is_not_sent_them_and_nothing_counts_until_it_is_examined()
+ {
+    let (queue, sink) = (Queue::new(), Arc::new(Sink::default()));
+    queue.open(Session::of_connection(1), None);
+    for (round, request) in [(1, acquire("a")), (2, extend("b")), (3, release("c"))] {
+        ask(&queue, &sink, round, request);
+    }
+    outgoing(&queue);
+    let unknown = || Value::Error("NOSCRIPT No matching script.".into());
+    receive(&queue, vec![unknown(), Value::Int(1), unknown()]).unwrap();
+    let stranger = || Ok(Reply::Stranger { record: None });
+    assert_eq!(*sink.answers.lock().unwrap(), [(1, stranger()), (2, stranger())]);
+    assert_eq!(*queue.generation.borrow(), 2, "so that it is examined");
+    let sent = outgoing(&queue);
+    assert!(sent.contains("EVAL") && sent.contains("$2\r\nme") | sent.contains("me:"), "{sent}");
+    assert!(!sent.contains("proposal"), "only the release is sent whole: {sent}");
+
+    ask(&queue, &sink, 4, acquire("a"));
+    let (_, refused) = sink.answers.lock().unwrap().last().unwrap().clone();
+    assert!(matches!(refused, Err(NodeError::NotVoting { .. })), "{refused:?}");
+    assert_eq!(outgoing(&queue), "");
+}
+
+#[test]
+fn what_is_answered_after_the_server_dropped_its_data_does_not_count() {
+    let (queue, sink) = (Queue::new(), Arc::new(Sink::default()));
+    queue.open(Session::of_connection(1), None);
+    ask(&queue, &sink, 1, acquire("a"));
+    queue.void_passes();
+    receive(&queue, vec![Value::Int(1)]).unwrap();
+    let stranger = Ok(Reply::Stranger { record: None });
+    assert_eq!(*sink.answers.lock().unwrap(), [(1, stranger)]);
+    assert_eq!(*queue.generation.borrow(), 2, "so that it is examined");
+}
+
+#[test]
 fn after_a_panic_half_way_no_reply_is_believed() {
     let (queue, sink) = (Queue::new(), Arc::new(Sink { panics: true, ..Sink::default() }));
     queue.open(Session::of_connection(1), None);
-    ask(&queue, &sink, 1, acquire("a"));
+    ask(&queue, &sink, 1, Request::Inspect { lock: LockName::new("a").unwrap() });
     ask(&queue, &sink, 2, acquire("b"));
     let unknown = Value::Error("NOSCRIPT No matching script.".into());
     let panicked = std::panic::AssertUnwindSafe(|| receive(&queue, vec![unknown]));

@@ -111,6 +111,12 @@ pub(super) fn is_forgotten(value: &Value) -> bool {
     value.error().is_some_and(|words| words.contains("NOSCRIPT"))
 }
 
+/// The key is, or should be, on another server of its cluster.
+pub(super) fn is_of_a_cluster(value: &Value) -> bool {
+    let words = value.error().unwrap_or_default();
+    ["MOVED ", "ASK ", "CLUSTERDOWN "].iter().any(|word| words.starts_with(word))
+}
+
 /// No such command, no right to it, or another version's idea of it.
 pub(super) fn is_unusable(value: &Value) -> bool {
     value.error().is_some_and(|words| words.starts_with("NOPERM") || words.starts_with("ERR "))

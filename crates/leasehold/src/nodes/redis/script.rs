@@ -79,12 +79,16 @@ impl Bound {
     }
 }
 
-/// What a script does, by its text, for a simulated server.
+/// What a script does and to which server it is bound, by its text, for a simulated server.
 #[cfg(test)]
-pub(crate) fn name_of(text: &str) -> Option<&'static str> {
-    let body = match text.split_once('\n') {
-        Some((first, body)) if first.starts_with("-- run ") => body,
-        _ => text,
+pub(crate) fn name_of(text: &str) -> Option<(&'static str, Option<&str>)> {
+    let (run_id, body) = match text.split_once('\n') {
+        Some((first, body)) if first.starts_with("-- run ") => (first.rsplit(' ').next(), body),
+        Some((first, body)) if first.starts_with("if not string.find") => {
+            let (_, rest) = first.split_once("'run_id:")?;
+            (rest.split('\'').next(), body)
+        }
+        _ => (None, text),
     };
     [
         ("examine", include_str!("examine.lua")),
@@ -97,7 +101,7 @@ pub(crate) fn name_of(text: &str) -> Option<&'static str> {
         ("forget", include_str!("forget.lua")),
     ]
     .into_iter()
-    .find_map(|(name, known)| (known == body).then_some(name))
+    .find_map(|(name, known)| (known == body).then_some((name, run_id)))
 }
 
 /// As a server computes it, in 40 hexadecimal digits.

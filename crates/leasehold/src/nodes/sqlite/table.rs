@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold_core::{
-    Facts, Fence, LockName, Moment, NO_REPLICATION, Owner, Record, Reply, Request, Role, ServerFacts,
-    Sighting,
+    Facts, Fence, LockName, Moment, NO_REPLICATION, Owner, Record, Reply, Request, Role,
+    ServerFacts, Sighting,
 };
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
