@@ -254,8 +254,8 @@ impl<'a> Run<'a> {
             return Err(Failure::Io(io::Error::other(story)));
         }
         self.cluster.slew();
-        for node in self.cluster.tend() {
-            let story = format!("node {node} carried the record of another member");
+        for (node, why) in self.cluster.tend() {
+            let story = format!("the record of node {node} is deleted: {why}");
             self.log.now(FaultLine { kind: "record deleted by the operator".into(), story })?;
         }
         self.watch.read(self.holders.lives())?;

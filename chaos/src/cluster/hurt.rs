@@ -185,7 +185,7 @@ impl Cluster {
         }
         if kind == RouteFault::Turns {
             // A client that saw two lives take turns trusts neither until a third one comes.
-            self.servers[node].delete_record()?;
+            self.distrusted.insert(node);
         }
         Ok(())
     }
@@ -233,29 +233,37 @@ impl Cluster {
         nodes.iter().for_each(|node| self.members[*node].proxy.set(ProxyFault::Pass));
     }
 
-    /// Plays the operator, who deletes a record that belongs to another member. Tells on which nodes
-    /// that was done. To be called often.
-    pub fn tend(&mut self) -> Vec<usize> {
+    /// Plays the operator, who deletes a record that belongs to another member, or that clients do
+    /// not trust any more. Tells on which nodes that was done, and why. To be called often.
+    pub fn tend(&mut self) -> Vec<(usize, &'static str)> {
+        let mut done = Vec::new();
         if self.tended.elapsed() < TEND_EVERY {
-            return Vec::new();
+            return done;
         }
         self.tended = Instant::now();
-        let mut done = Vec::new();
-        for (node, name) in self.names.iter().enumerate() {
-            let is_strange =
-                self.servers[node].member(TEND_WITHIN).is_some_and(|member| member != *name);
-            if !is_strange {
+        for node in 0..self.names.len() {
+            let why = match self.distrusted.contains(&node) {
+                true => Some("another server had taken turns with it"),
+                false => self.is_strange(node).then_some("it carried the record of another member"),
+            };
+            // A copy refuses until it is promoted, and a server that is hurt does not answer.
+            if let Some(why) = why.filter(|_| self.servers[node].delete_record(TEND_WITHIN)) {
                 self.strange.remove(&node);
-                continue;
-            }
-            let since = *self.strange.entry(node).or_insert_with(Instant::now);
-            // A copy refuses until it is promoted.
-            if since.elapsed() >= NOTICE_AFTER && self.servers[node].delete_record().is_ok() {
-                self.strange.remove(&node);
-                done.push(node);
+                self.distrusted.remove(&node);
+                done.push((node, why));
             }
         }
         done
+    }
+
+    /// Whether a node has carried another member's record for so long that the operator knows.
+    fn is_strange(&mut self, node: usize) -> bool {
+        let (server, name) = (&self.servers[node], &self.names[node]);
+        if server.member(TEND_WITHIN).is_none_or(|member| member == *name) {
+            self.strange.remove(&node);
+            return false;
+        }
+        self.strange.entry(node).or_insert_with(Instant::now).elapsed() >= NOTICE_AFTER
     }
 }
 

@@ -3,7 +3,7 @@
 mod hurt;
 mod server;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -41,6 +41,8 @@ pub struct Cluster {
     names: Vec<String>,
     /// Nodes that carry another member's record, and since when.
     strange: HashMap<usize, Instant>,
+    /// Nodes whose lives clients saw take turns with others.
+    distrusted: HashSet<usize>,
     tended: Instant,
 }
 
@@ -94,6 +96,7 @@ impl Cluster {
             detours: HashMap::new(),
             names: Vec::new(),
             strange: HashMap::new(),
+            distrusted: HashSet::new(),
             tended: Instant::now(),
         })
     }

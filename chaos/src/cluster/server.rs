@@ -133,9 +133,11 @@ impl Server {
     }
 
     /// Deletes the identity record, as an operator does. What the server remembers of locks stays:
-    /// who still counts its votes under the old record is not wrong.
-    pub(super) fn delete_record(&self) -> Result<(), String> {
-        self.command(&["DEL", RECORD])
+    /// who still counts its votes under the old record is not wrong. Says whether it obeyed within
+    /// `limit`.
+    pub(super) fn delete_record(&self, limit: Duration) -> bool {
+        Connection::to_within(&self.addr(), limit)
+            .is_ok_and(|mut connection| connection.call(&["DEL", RECORD]).is_ok())
     }
 
     /// The name of the member that its record is for, if it can be asked within `limit`.
