@@ -239,6 +239,8 @@ pub struct Meta {
     pub locks: usize,
     /// Whether assumptions of the protocol were broken on purpose.
     pub beyond: bool,
+    /// The kinds of faults that were made, if not all.
+    pub only: Vec<String>,
     /// What took part.
     pub versions: Vec<String>,
     /// When it began.

@@ -55,6 +55,9 @@ struct Args {
     /// then reported, not judged; the fences are
     #[arg(long)]
     beyond: bool,
+    /// Make only faults whose name in the report contains this, as 'kill -9'; may be given again
+    #[arg(long, value_name = "FAULT")]
+    only: Vec<String>,
     /// Leave report.md and report.json here, and the history in DIR/history
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
@@ -145,7 +148,7 @@ fn chaos(args: &Args) -> Result<ExitCode, String> {
     };
     let folder = Folder::new(args)?;
     eprintln!("leasehold-chaos: seed {seed}, history in {}", folder.path.display());
-    match run(plan, &folder.path, &interrupt()?) {
+    match run(plan, &args.only, &folder.path, &interrupt()?) {
         Ok(()) => {}
         Err(Failure::Signal(signal)) => {
             eprintln!("leasehold-chaos: ended by a signal, nothing was judged");

@@ -79,9 +79,14 @@ struct Run<'a> {
     interrupt: &'a Interrupt,
 }
 
-/// Runs and leaves the history in `folder`.
-pub fn run(plan: Plan, folder: &Path, interrupt: &Interrupt) -> Result<(), Failure> {
-    let done = try_run(plan, folder, interrupt);
+/// Runs and leaves the history in `folder`. If `only` names kinds of faults, there are no others.
+pub fn run(
+    plan: Plan,
+    only: &[String],
+    folder: &Path,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let done = try_run(plan, only, folder, interrupt);
     match (done, interrupt.load(Ordering::Relaxed)) {
         // A signal from a terminal goes to the servers, too, and their end is no news then.
         (Err(_), signal @ 1..) => Err(Failure::Signal(signal as i32)),
@@ -89,8 +94,17 @@ pub fn run(plan: Plan, folder: &Path, interrupt: &Interrupt) -> Result<(), Failu
     }
 }
 
-fn try_run(plan: Plan, folder: &Path, interrupt: &Interrupt) -> Result<(), Failure> {
+fn try_run(
+    plan: Plan,
+    only: &[String],
+    folder: &Path,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
     check_needs(plan.backend)?;
+    let planned = schedule(plan, only);
+    if planned.is_empty() && !only.is_empty() {
+        return Err(io::Error::other(format!("no fault is called {only:?} here")).into());
+    }
     std::fs::create_dir_all(folder.join(HOLDERS))?;
     let sockets = tempfile::Builder::new().prefix("leasehold-chaos-").tempdir()?;
     let mut cluster = Cluster::start(&plan, sockets.path(), folder)?;
@@ -101,11 +115,11 @@ fn try_run(plan: Plan, folder: &Path, interrupt: &Interrupt) -> Result<(), Failu
     let socket = sockets.path().join("store");
     let _store = StoreProcess::start(&socket, &folder.join(STORE))?;
     let mut run = Run::start(plan, cluster, folder, &socket, interrupt)?;
-    run.make_trouble(&schedule(plan))?;
+    run.make_trouble(&planned)?;
     let calm_from = boot_nanos();
     run.await_calm(calm_from)?;
     run.progress.end();
-    let meta = run.meta(calm_from);
+    let meta = Meta { only: only.to_vec(), ..run.meta(calm_from) };
     run.holders.finish();
     let meta = serde_json::to_string_pretty(&meta).map_err(io::Error::other)?;
     std::fs::write(folder.join(META), meta)?;
@@ -189,6 +203,7 @@ impl<'a> Run<'a> {
             holders: plan.holders,
             locks: plan.locks,
             beyond: plan.beyond,
+            only: Vec::new(),
             versions: self.versions.clone(),
             started: self.started,
             calm_from,

@@ -82,27 +82,20 @@ struct Draw {
     busy: [Vec<Duration>; 3],
 }
 
-/// The schedule of a run, in the order of its beginnings.
-pub fn schedule(plan: Plan) -> Vec<Planned> {
+/// How often a fault is drawn until it is one of those that are wanted. The rarest kind comes once in
+/// a hundred draws.
+const DRAWS: usize = 500;
+
+/// The schedule of a run, in the order of its beginnings. If `only` names kinds of faults, there are
+/// no others.
+pub fn schedule(plan: Plan, only: &[String]) -> Vec<Planned> {
     let busy = [plan.nodes, plan.nodes, 1].map(|places| vec![Duration::ZERO; places]);
     let mut draw = Draw { plan, chance: Chance::new(plan.seed), busy };
     let mut planned = Vec::new();
-    let servers = match plan.backend {
-        Backend::Redis | Backend::Valkey => 0..100,
-        Backend::Sqlite => 55..100,
-    };
     // The first moments belong to the holders: a lock must be held before it can be taken away.
     let mut at = Duration::from_millis(700);
     while at < plan.time {
-        let fault = match draw.chance.within(servers.clone()) {
-            0..32 => draw.server(at),
-            32..51 => draw.link(at),
-            51..55 => draw.route(at),
-            55..88 => Some(draw.holder(at)),
-            _ if plan.backend == Backend::Sqlite => draw.grab(at),
-            _ => Some(draw.holder(at)),
-        };
-        planned.extend(fault);
+        planned.extend(draw.fault(at, only));
         at += draw.chance.millis(120..900);
     }
     for fault in &mut planned {
@@ -112,6 +105,35 @@ pub fn schedule(plan: Plan) -> Vec<Planned> {
 }
 
 impl Draw {
+    fn fault(&mut self, at: Duration, only: &[String]) -> Option<Planned> {
+        if only.is_empty() {
+            return self.any(at);
+        }
+        let is_wanted =
+            |fault: &Fault| only.iter().any(|kind| fault.kind().contains(kind.as_str()));
+        for _ in 0..DRAWS {
+            let busy = self.busy.clone();
+            match self.any(at) {
+                Some(planned) if is_wanted(&planned.fault) => return Some(planned),
+                // What is not done keeps no node busy.
+                _ => self.busy = busy,
+            }
+        }
+        None
+    }
+
+    fn any(&mut self, at: Duration) -> Option<Planned> {
+        let is_file = self.plan.backend == Backend::Sqlite;
+        match self.chance.within(if is_file { 55..100 } else { 0..100 }) {
+            0..32 => self.server(at),
+            32..51 => self.link(at),
+            51..55 => self.route(at),
+            55..88 => Some(self.holder(at)),
+            _ if is_file => self.grab(at),
+            _ => Some(self.holder(at)),
+        }
+    }
+
     fn server(&mut self, from: Duration) -> Option<Planned> {
         use NodeFault as N;
         let Plan { nodes, beyond, .. } = self.plan;
@@ -296,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_seed_makes_the_same_schedule_again_and_another_seed_another() {
-        let of = |seed| schedule(plan(seed, Backend::Redis, false));
+        let of = |seed| schedule(plan(seed, Backend::Redis, false), &[]);
         assert_eq!(of(7), of(7));
         assert_ne!(of(7), of(8));
     }
@@ -304,7 +326,7 @@ mod tests {
     #[test]
     fn every_kind_of_fault_comes_within_ten_minutes() {
         let kinds = |backend, beyond| {
-            let all = schedule(plan(1, backend, beyond));
+            let all = schedule(plan(1, backend, beyond), &[]);
             let set: std::collections::BTreeSet<_> =
                 all.iter().map(|planned| planned.fault.kind()).collect();
             set.len()
@@ -315,9 +337,21 @@ mod tests {
     }
 
     #[test]
+    fn only_what_is_wanted_comes_and_it_comes_often() {
+        let only = ["kill -9".to_owned(), "take turns".to_owned()];
+        let all = schedule(plan(1, Backend::Redis, false), &only);
+        let kinds: std::collections::BTreeSet<_> =
+            all.iter().map(|planned| planned.fault.kind()).collect();
+        assert_eq!(kinds.into_iter().collect::<Vec<_>>(), ["kill -9", "servers take turns"]);
+        assert!(all.len() > 300, "{} in ten minutes", all.len());
+        let short = Plan { time: Duration::from_secs(10), ..plan(1, Backend::Redis, false) };
+        assert_eq!(schedule(short, &["a bad day".into()]), []);
+    }
+
+    #[test]
     fn nothing_is_forgotten_where_clocks_jump() {
         let plan = plan(3, Backend::Redis, true);
-        for planned in schedule(plan) {
+        for planned in schedule(plan, &[]) {
             if let Fault::Node { kind, .. } = planned.fault {
                 use NodeFault as N;
                 let remembers =
@@ -332,7 +366,7 @@ mod tests {
     #[test]
     fn faults_of_one_place_do_not_meet() {
         let mut until = [Duration::ZERO; 5];
-        for planned in schedule(plan(5, Backend::Redis, false)) {
+        for planned in schedule(plan(5, Backend::Redis, false), &[]) {
             if let Fault::Node { nodes, .. } = &planned.fault {
                 for node in nodes {
                     assert!(until[*node] <= planned.from, "{planned:?}");

@@ -24,6 +24,7 @@ fn history() -> History {
         holders: 2,
         locks: 1,
         beyond: false,
+        only: Vec::new(),
         versions: Vec::new(),
         started: 0,
         calm_from: 0,

@@ -159,6 +159,7 @@ fn what_cannot_be_tried_is_said_and_ends_with_two() {
         (&["--backend", "sqlite", "--beyond"][..], "no assumptions to break"),
         (&["--holders", "1"][..], "2..=500"),
         (&["check", "/nowhere"][..], "/nowhere"),
+        (&["--backend", "sqlite", "--only", "a bad day"][..], "no fault is called"),
         (&[][..], "redis-server not found: run ./test once"),
     ] {
         let output =
