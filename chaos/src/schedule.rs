@@ -170,6 +170,7 @@ impl Draw {
         let lasts = match kind {
             N::Flush | N::KillClients | N::ForgetScripts => Duration::ZERO,
             N::ClockBack { .. } | N::ClockJump { .. } => Duration::ZERO,
+            N::Kill if self.chance.percent(40) => Duration::ZERO,
             N::Kill | N::Empty => self.chance.millis(0..1200),
             N::Sleep => self.chance.millis(50..1500),
             // Meanwhile nothing can be written there; the next holder comes right after.
