@@ -155,12 +155,17 @@ impl AdmissionPolicy {
         if self.nodes == 1 { MemberName::of_one() } else { MemberName::new(name) }
     }
 
-    /// How long a node that forgot must not vote: until the longest lease that it may have granted
-    /// is over, and until its clock is above every number that it may have given.
+    /// How long a node that forgot must not vote, where the longest Ttl is this.
     pub fn quarantine_for(&self, max_ttl: Duration) -> Duration {
-        let skew = self.max_clock_skew.saturating_mul(2);
-        max_ttl.saturating_add(self.drift.allowance(max_ttl)).saturating_add(skew)
+        quarantine(max_ttl, self.drift, self.max_clock_skew)
     }
+}
+
+/// How long a node that forgot must not vote: until the longest lease that it may have granted is
+/// over, and until its clock is above every number that it may have given.
+pub fn quarantine(max_ttl: Duration, drift: Drift, max_clock_skew: Duration) -> Duration {
+    let skew = max_clock_skew.saturating_mul(2);
+    max_ttl.saturating_add(drift.allowance(max_ttl)).saturating_add(skew)
 }
 
 impl Admission {

@@ -31,7 +31,7 @@ mod roster;
 pub mod rounds;
 mod time;
 
-pub use admission::{Admission, AdmissionPolicy, AdmissionStep, Cause, Pass, Standing};
+pub use admission::{Admission, AdmissionPolicy, AdmissionStep, Cause, Pass, Standing, quarantine};
 pub use backoff::{Backoff, RetryPolicy};
 pub use clock_watch::{ClockJump, ClockSample, ClockWatch};
 pub use fence::Fence;

@@ -352,7 +352,7 @@ impl fmt::Display for Reply {
             Self::NotHeld { owner: Some(owner) } => write!(f, "held by {owner}"),
             Self::NotHeld { owner: None } => f.write_str("not held"),
             Self::Stranger { record: None } => {
-                f.write_str("it is not the server that was examined, or it lost its memory")
+                f.write_str("it may not be the server that was examined, or lost its memory")
             }
             Self::Stranger { record: Some(_) } => f.write_str("its identity changed"),
             Self::Seen(_) | Self::Locks(_) | Self::Facts(_) => f.write_str("answered"),

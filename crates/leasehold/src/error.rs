@@ -49,6 +49,11 @@ impl NodeReports {
         self.0.iter().filter(counts).count()
     }
 
+    /// Whether some have to be examined before they can answer.
+    pub(crate) fn has_strangers(&self) -> bool {
+        self.0.iter().any(|report| matches!(report.answer, Some(Ok(Reply::Stranger { .. }))))
+    }
+
     /// Nodes that are there, but not for us.
     pub fn denied(&self) -> usize {
         let denies =

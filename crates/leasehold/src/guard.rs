@@ -188,10 +188,14 @@ impl Guard {
     /// deadline stands, and it may be tried again.
     pub async fn extend(&self) -> Result<Duration, ExtendError> {
         let held = &self.held;
-        let (op, limit) = held.begin_extend().map_err(|now| held.expire_now(now))?;
-        op.decided(limit).await;
-        let extension = held.finish_extend(&op);
-        held.plan(held.cluster.now());
+        let mut extension = self.extend_once().await?;
+        if let Extension::Failed(nodes) = &extension
+            && nodes.has_strangers()
+        {
+            // They have to be examined before they can say anything of it.
+            held.cluster.examine_all(held.cluster.limit.time).await;
+            extension = self.extend_once().await?;
+        }
         match extension {
             Extension::Done => Ok(self.validity()),
             Extension::Lost => Err(held.expire_now(held.cluster.now()).into()),
@@ -199,6 +203,15 @@ impl Guard {
                 Err(ExtendError::NoQuorum { lock: held.lock.clone(), left: self.validity(), nodes })
             }
         }
+    }
+
+    async fn extend_once(&self) -> Result<Extension, ExtendError> {
+        let held = &self.held;
+        let (op, limit) = held.begin_extend().map_err(|now| held.expire_now(now))?;
+        op.decided(limit).await;
+        let extension = held.finish_extend(&op);
+        held.plan(held.cluster.now());
+        Ok(extension)
     }
 
     /// Lets go of the lease without giving it back: nobody keeps it any more, and whoever has the

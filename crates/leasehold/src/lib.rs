@@ -71,11 +71,11 @@ pub use error::{
 pub use guard::Guard;
 pub use leasehold_core::{
     Answer, Drift, Fence, Holder, LeaseState, LockName, LossReason, NameError, NodeError, Owner,
-    Reply, RetryPolicy, Sighting, TtlError,
+    Reply, RetryPolicy, Sighting, TtlError, quarantine,
 };
 pub use lock::{DEFAULT_TTL, DEFAULT_WAIT, LockRequest};
 pub use locks::Locks;
-pub use options::{Builder, default_holder, without_password};
+pub use options::{Builder, MAX_CLOCK_SKEW, default_holder, without_password};
 pub use status::{LockState, LockStatus, NodeHealth, NodeState};
 pub use token::LeaseToken;
 pub use tokio_util::sync::CancellationToken;

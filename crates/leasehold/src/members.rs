@@ -28,8 +28,10 @@ impl Locks {
     /// A cluster that is admitted already is left alone.
     pub async fn init(&self) -> Result<(), InitError> {
         let mut admissions = Vec::new();
-        let mut roster = Roster::new(self.cluster().members.len());
-        for (index, facts) in self.facts_compared().await?.into_iter().enumerate() {
+        let all = self.facts_compared().await?;
+        let mut roster = Roster::new(all.len());
+        all.iter().enumerate().for_each(|(index, facts)| _ = roster.show(index, facts));
+        for (index, facts) in all.into_iter().enumerate() {
             let node = self.cluster().members[index].node.id().clone();
             let twin = roster.show(index, &facts).map(|twin| self.cluster().member_name(twin));
             // Examined by the core, as if no quarantine were asked for.

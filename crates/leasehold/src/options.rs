@@ -42,7 +42,7 @@ const MAX_TTL: Duration = Duration::from_secs(30);
 const MAX_TTL_OF_ONE: Duration = Duration::from_secs(24 * 3600);
 
 /// How far wall clocks of nodes and clients may be apart. NTP keeps them within milliseconds.
-const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
+pub const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
 
 /// Longer than any lock is forgotten and then asked for with an old clock.
 const FENCE_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);

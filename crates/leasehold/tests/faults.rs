@@ -204,7 +204,11 @@ async fn with_three_of_five_broken_every_node_is_named_with_its_reason() {
     // They come back, and so do the locks.
     cluster.servers[1].resume();
     command(&cluster.servers[2], &["REPLICAOF", "NO", "ONE"]);
-    votes(&locks, 4).await;
+    votes(&locks, 3).await;
+    within(secs(5), "what was a replica has forgotten", || {
+        matches!(locks.nodes()[2].state, leasehold::NodeState::Quarantined { .. })
+    })
+    .await;
     assert!(locks.lock("l").ttl(LONG).acquire().await.is_ok());
 }
 

@@ -5,7 +5,7 @@ mod sums;
 
 use std::time::Duration;
 
-use leasehold::Drift;
+use leasehold::{Drift, MAX_CLOCK_SKEW, quarantine};
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -19,7 +19,9 @@ use sums::Unavailability;
 #[command(
     after_help = "No quorum means that fewer than N/2+1 nodes are up; its probability is the \
                   binomial tail, for nodes that fail independently of each other: nodes on one \
-                  host, in one rack or of one version do not. A year has 365 days.\n\n\
+                  host, in one rack or of one version do not. A year has 365 days. Whatever is \
+                  on its disk, a node that restarted does not vote before every lease that it may \
+                  have forgotten is over: max_ttl, the drift allowance and twice the clock skew.\n\n\
                   Example:\n  leasehold plan --nodes 5 --availability 99.9% --price 480\n  \
                   leasehold plan --ttl 5s --round-trip 20ms --json\n\n\
                   Exit codes: 0; 64 usage."
@@ -37,6 +39,9 @@ pub(crate) struct Args {
     /// How long the slowest node of a quorum takes to answer
     #[arg(long, value_name = "DURATION", default_value = "1ms", value_parser = duration::parse)]
     round_trip: Duration,
+    /// The cluster's longest lease, which a node that restarted sits out
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    max_ttl: Duration,
     /// What a node costs a month, in whatever you pay with
     #[arg(long, value_name = "AMOUNT", value_parser = price)]
     price: Option<f64>,
@@ -85,7 +90,18 @@ pub(crate) fn exec(args: &Args, context: &Context) -> Result<Exit, Failure> {
         output.text(&chart(&rows, args.nodes, output))?;
     }
     output.note("for nodes that fail independently of each other");
+    if args.nodes > 1 {
+        output.text(&format!(
+            "a node that restarted, or may have forgotten for another reason, does not vote for {}; \
+             after a power cut of all nodes nobody gets a lock for as long",
+            short(quarantine_of(args))
+        ))?;
+    }
     Ok(Exit::Success)
+}
+
+fn quarantine_of(args: &Args) -> Duration {
+    quarantine(args.max_ttl, Drift::DEFAULT, MAX_CLOCK_SKEW)
 }
 
 fn row(args: &Args, nodes: u32) -> Row {
@@ -126,6 +142,9 @@ impl Row {
             "ttl_ms": millis(ttl),
             "drift_allowance_ms": drift.as_secs_f64() * 1e3,
             "round_trip_ms": args.round_trip.as_secs_f64() * 1e3,
+            "max_ttl_ms": millis(args.max_ttl),
+            // With one node there is nobody to vote meanwhile, so by default it does not sit out.
+            "quarantine_ms": (self.nodes > 1).then(|| millis(quarantine_of(args))),
             "validity_ms": validity.map(|left| left.as_secs_f64() * 1e3),
             "cost_per_month": self.cost,
         })

@@ -30,7 +30,11 @@ fn new_nodes_vote_on_the_word_of_a_person_only() {
     assert!(node["version"].as_str().unwrap().starts_with("redis "), "{node}");
     assert!(node["round_trip_us"].is_u64() && node["clock_offset_us"].is_i64(), "{node}");
     assert!(node["record"].as_str().unwrap().contains("state=admitted"), "{node}");
-    assert_eq!(node["durable"], false);
+    assert_eq!(node["persists"], false);
+    let life = node["life"].as_str().unwrap();
+    assert!(node["record"].as_str().unwrap().contains(&format!("life={life} ")), "{node}");
+    assert!(node["life_since"].as_str().unwrap().ends_with('Z'), "{node}");
+    assert_eq!(node["run_id"].as_str().unwrap().len(), 40, "{node}");
     let text = desk.run(&["nodes"]).expect(0);
     assert!(text.out.starts_with("node") && text.out.contains("  up"), "{text:?}");
     assert!(text.err.contains("5 of 5 nodes vote, 3 needed"), "{text:?}");

@@ -34,6 +34,8 @@ fn the_figures_are_those_computed_by_hand() {
     near(&by(4)["no_quorum_probability"], 5.992003e-6);
     assert_eq!((&by(4)["quorum"], &by(4)["failures_survived"]), (&3.into(), &1.into()));
     near(&by(1)["downtime_seconds_per_year"], 31_536.0);
+    // 30 s, 1 % and 2 ms of drift, and twice a second of skew; one node alone sits nothing out.
+    assert_eq!((&five["quarantine_ms"], &by(1)["quarantine_ms"]), (&32_302.into(), &Value::Null));
 }
 
 #[test]
@@ -65,4 +67,5 @@ fn people_get_a_table_and_no_chart_without_a_terminal() {
     assert!(ran.out.contains("survives no more than 3"), "{}", ran.out);
     assert!(!ran.out.contains('█'), "{}", ran.out);
     assert!(ran.err.contains("independently"), "{ran:?}");
+    assert!(ran.out.contains("does not vote for 32.3s"), "{}", ran.out);
 }

@@ -10,7 +10,7 @@ use leasehold_testkit::{Daemon, Need, eventually, http_get, skip};
 use serde_json::Value;
 
 use crate::files::{board_expressions, replaced, rules, text};
-use crate::serve::{Server, five_durable_nodes};
+use crate::serve::{Server, five_quick_nodes};
 use crate::support::Place;
 use crate::webhook::Webhook;
 
@@ -75,7 +75,7 @@ fn the_loss_of_three_of_five_nodes_is_told_to_the_pager_and_so_is_the_end_of_it(
     if skip(Need::Redis) || skip(Need::Prometheus) || skip(Need::Alertmanager) {
         return;
     }
-    let (nodes, url) = five_durable_nodes();
+    let (nodes, url) = five_quick_nodes();
     let place = Place::new();
     let token = place.run(&["token", "new", "--file", "tokens", "--name", "p", "--scope", "read"]);
     let token = String::from_utf8(token.stdout).expect("a token");
@@ -164,7 +164,7 @@ fn prometheus_understands_every_expression_and_every_panel_shows_something() {
     if skip(Need::Redis) || skip(Need::Prometheus) {
         return;
     }
-    let (_nodes, url) = five_durable_nodes();
+    let (_nodes, url) = five_quick_nodes();
     let servers = [Server::start(&url), Server::start(&url)];
     let prometheus = prometheus(&servers.each_ref(), "none", "127.0.0.1:9");
     eventually(TOLD_WITHIN, "both servers are scraped", || {

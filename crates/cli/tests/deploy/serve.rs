@@ -93,7 +93,9 @@ impl Drop for Server {
     }
 }
 
-/// Five nodes that remember everything, so that they vote at once after a restart, and their URL.
-pub(crate) fn five_durable_nodes() -> (Vec<RedisServer>, String) {
-    crate::support::five_of(RedisServer::redis().append_fsync("always"))
+/// Five nodes of a cluster with short leases, so that one that restarted votes again after some
+/// five seconds, and their URL.
+pub(crate) fn five_quick_nodes() -> (Vec<RedisServer>, String) {
+    let servers = RedisServer::redis().append_fsync("always");
+    crate::support::five_with(servers, "&max_ttl=5s&max_clock_skew=100ms")
 }

@@ -196,9 +196,14 @@ pub(crate) fn five_nodes() -> (Vec<RedisServer>, String) {
 
 /// Five new nodes like this that vote, and their URL.
 pub(crate) fn five_of(server: ServerBuilder) -> (Vec<RedisServer>, String) {
+    five_with(server, "")
+}
+
+/// The same, with further parameters of the URL.
+pub(crate) fn five_with(server: ServerBuilder, parameters: &str) -> (Vec<RedisServer>, String) {
     let servers = server.start_many(5);
     let addresses: Vec<_> = servers.iter().map(RedisServer::addr).collect();
-    let url = format!("redis://{}?timeout=200ms", addresses.join(","));
+    let url = format!("redis://{}?timeout=200ms{parameters}", addresses.join(","));
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {

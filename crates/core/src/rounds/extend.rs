@@ -97,10 +97,12 @@ impl ExtendRound {
         self.ballot.close(now);
     }
 
-    /// Whether so many nodes know that they do not have it any more that no quorum can.
+    /// Whether so many nodes know that they do not have it any more that no quorum can. A stranger
+    /// does not look at its locks.
     pub fn is_lost(&self) -> bool {
-        let kept = self.ballot.count(|reply| matches!(reply, Reply::Extended { .. }));
-        let without = self.ballot.replies().count() - kept;
+        let without = self
+            .ballot
+            .count(|reply| !matches!(reply, Reply::Extended { .. } | Reply::Stranger { .. }));
         self.quorum.nodes() - without < self.quorum.needed()
     }
 
@@ -191,6 +193,9 @@ mod tests {
         let mut silent = round.clone();
         silent.time_up(Moment::default());
         assert!(silent.step() == ExtendStep::Failed && !silent.is_lost(), "nobody can tell");
+        let mut stranger = round.clone();
+        stranger.answer(Moment::default(), 4, Ok(Reply::Stranger { record: None }));
+        assert!(stranger.step() == ExtendStep::Failed && !stranger.is_lost(), "it did not look");
         round.answer(Moment::default(), 4, Ok(Reply::Healed { clock: CLOCK }));
         assert!(round.step() == ExtendStep::Failed && round.is_lost());
     }

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use super::support::*;
 
-const RIGHTS: &str = "-@all +hello +auth +select +info +config|get +script|load +eval +evalsha +time \
+const RIGHTS: &str = "-@all +hello +auth +info +eval +evalsha +time \
     +get +mget +set +del +exists +type +pttl +zadd +zscore +zrem +zscan +zrangebyscore";
 
 /// The answer to a probe once the first attempt is over.
@@ -53,8 +53,6 @@ async fn the_documented_rights_suffice_and_a_missing_one_is_a_sentence() {
         };
         let server = builder
             .config("user", &format!("full on >pw {keys} {RIGHTS}{native}"))
-            .config("user", &format!("noconfig {}", less("+config|get")))
-            .config("user", &format!("noload {}", less("+script|load")))
             .config("user", &format!("nohello {}", less("+hello")))
             .config("user", &format!("noinfo {}", less("+info")))
             .config("user", &format!("nozadd {}", less("+zadd")))
@@ -66,13 +64,11 @@ async fn the_documented_rights_suffice_and_a_missing_one_is_a_sentence() {
             serves(&connect(&format!("{}{protocol}", url("full")))).await;
             server.flush_all();
         }
-        // None of these is needed; a native release that is forbidden goes by script.
-        for user in ["noconfig", "noload", "nohello"] {
-            serves(&connect(&url(user))).await;
-            server.flush_all();
-        }
+        // Not needed; a native release that is forbidden goes by script.
+        serves(&connect(&url("nohello"))).await;
+        server.flush_all();
         let said = words(verdict(&url("noinfo")).await);
-        assert!(said.contains("INFO is needed") && said.contains("NOPERM"), "{said}");
+        assert!(said.contains("docs/backends/redis.md"), "{said}");
         let said = words(verdict(&url("nokeys")).await);
         assert!(said.contains("NOPERM") && said.contains("docs/backends/redis.md"), "{said}");
 

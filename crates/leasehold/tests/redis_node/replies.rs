@@ -1,9 +1,10 @@
 //! Each request gets each of its replies, and the same as from the lock table.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use leasehold::node::Node as _;
 use leasehold_core::{LockTable, Moment, Owner, Reply, Request, Role, Sighting, WallMicros};
-use leasehold_testkit::Value;
+use leasehold_testkit::{RedisServer, Value, eventually};
 
 use super::support::*;
 
@@ -178,6 +179,7 @@ async fn a_broken_set_of_fences_grants_nothing_and_leaves_nothing() {
 async fn a_record_is_replaced_only_if_it_is_the_expected_one() {
     for (server, protocol) in every_server() {
         let node = connect(&format!("{}{protocol}", server.url()));
+        facts(&node).await;
         let replace = |expected: Option<&str>, record: &str| Request::ReplaceRecord {
             expected: expected.map(Into::into),
             record: record.into(),
@@ -288,20 +290,54 @@ async fn a_probe_tells_what_the_server_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn facts_are_read_again_after_a_while() {
-    let Some(server) = both_servers().into_iter().next() else {
-        return;
-    };
-    let node = connect(&server.url());
-    assert_eq!(facts(&node).await.server.evicts, None);
-    server.command(&["CONFIG", "SET", "maxmemory", "100mb"]).unwrap();
-    server.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]).unwrap();
-    let began = Instant::now();
-    while facts(&node).await.server.evicts.as_deref() != Some("volatile-ttl") {
-        assert!(began.elapsed() < PATIENCE);
-        tokio::time::sleep(Duration::from_millis(100)).await;
+async fn each_probe_tells_how_the_server_is_now() {
+    for (server, protocol) in every_server() {
+        let node = connect(&format!("{}{protocol}", server.url()));
+        let before = facts(&node).await;
+        assert_eq!(before.server.evicts, None);
+        server.command(&["CONFIG", "SET", "maxmemory", "100mb"]).unwrap();
+        server.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]).unwrap();
+        assert_eq!(facts(&node).await.server.evicts.as_deref(), Some("volatile-ttl"));
+
+        // As a copy of another server, and alone again: the same process with another memory.
+        let other = RedisServer::redis().config("repl-diskless-sync-delay", "0").start();
+        let generation = node.generation();
+        let port = other.port().to_string();
+        server.command(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
+        assert_eq!(facts(&node).await.server.role, Role::Replica);
+        eventually(PATIENCE, "the copy is complete", || {
+            let info = server.command(&["INFO", "replication"]).unwrap();
+            info.as_text().unwrap().contains("master_link_status:up")
+        });
+        server.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+        let after = facts(&node).await;
+        assert_eq!(after.server.run_id, before.server.run_id);
+        assert_ne!(after.server.replication_id, before.server.replication_id);
+        assert!(after.generation > before.generation, "no earlier pass counts");
+        assert!(*generation.borrow() > before.generation, "and it is examined for it");
     }
-    assert!(calls(&server, "info") < 10, "not with each probe");
+}
+
+/// The server says so on our connection before it answers anything from its new memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_becomes_a_copy_of_another_votes_no_more_though_nobody_looked() {
+    for server in both_servers() {
+        let node = connect(&server.url());
+        let pass = admit(&node, 100).await;
+        // The other has the very record that our pass shows.
+        let other = RedisServer::redis().config("repl-diskless-sync-delay", "0").start();
+        other.command(&["SET", "leasehold:node", &pass.record]).unwrap();
+        let port = other.port().to_string();
+        server.command(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
+        eventually(PATIENCE, "the copy is complete", || {
+            let info = server.command(&["INFO", "replication"]).unwrap();
+            info.as_text().unwrap().contains("master_link_status:up")
+        });
+        server.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+        assert_eq!(server.get("leasehold:node").as_deref(), Some(&*pass.record));
+        let answer = ask(&node, acquire("a", 1, 200), Some(&pass)).await;
+        assert_eq!(answer, Ok(Reply::Stranger { record: None }));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

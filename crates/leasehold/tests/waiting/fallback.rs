@@ -9,7 +9,7 @@ use super::*;
 const HINT_RIGHTS: &str =
     "&leasehold:* +publish +subscribe +client|tracking +client|caching +zrange +zcard +pexpire";
 /// As in the documentation; another test compares them.
-const RIGHTS: &str = "-@all +hello +auth +select +info +config|get +script|load +eval +evalsha +time \
+const RIGHTS: &str = "-@all +hello +auth +info +eval +evalsha +time \
     +get +mget +set +del +exists +type +pttl +zadd +zscore +zrem +zscan +zrangebyscore";
 
 async fn open(url: &str) -> Locks {

@@ -59,11 +59,7 @@ async fn until_in_line(cluster: &Cluster, name: &str, count: i64) {
 fn watching(server: &RedisServer) -> usize {
     let clients = server.command(&["CLIENT", "LIST"]).unwrap();
     let lines = clients.as_text().unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
-    let watches = |line: &&String| {
-        let flags = line.split(' ').find_map(|word| word.strip_prefix("flags="));
-        line.contains("name=leasehold") && flags.unwrap().contains('t')
-    };
-    lines.iter().filter(watches).count()
+    lines.iter().filter(|line| line.contains("name=leasehold-waits ")).count()
 }
 
 /// Waits until somebody watches a key on every server.

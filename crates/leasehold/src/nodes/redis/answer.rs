@@ -56,7 +56,7 @@ impl Exchange {
         let stage = std::mem::replace(&mut self.stage, Stage::Only);
         let reply = match (stage, &*self.request) {
             (Stage::Identify, _) => Reply::Stranger { record: record(only(replies)?)? },
-            (Stage::Unexamined, _) => Reply::Stranger { record: None },
+            (Stage::Unexamined, _) => only(replies).map(|_| Reply::Stranger { record: None })?,
             (Stage::Load { scripts, tries }, _) => {
                 let (loads, last) = replies.split_at(replies.len().saturating_sub(1));
                 // One that finds itself at another server says so.

@@ -6,4 +6,5 @@ local info = {}
 for _, section in ipairs({'server', 'replication', 'memory', 'persistence', 'cluster'}) do
   info[#info + 1] = redis.call('INFO', section)
 end
-return {time[1], time[2], KEYS[1] and redis.call('GET', KEYS[1]), table.concat(info, '\r\n')}
+local record = KEYS[1] and redis.call('GET', KEYS[1]) or false
+return {time[1], time[2], record, table.concat(info, '\r\n')}

@@ -15,6 +15,8 @@ use super::{script, url::RedisConfig};
 
 /// The name under which `CLIENT LIST` shows us.
 const CLIENT_NAME: &[u8] = b"leasehold";
+/// The name of a connection that is there for those who wait.
+pub(super) const WAITING_NAME: &[u8] = b"leasehold-waits";
 
 /// Logs in and listens. `flushed` is called when the server says that it dropped all its data.
 pub(super) async fn shake_hands(
@@ -23,7 +25,7 @@ pub(super) async fn shake_hands(
     knocks: &Arc<Knocks>,
     flushed: impl Fn() + Send + Sync + 'static,
 ) -> Result<(), NodeError> {
-    log_in(link, config).await?;
+    log_in(link, config, CLIENT_NAME).await?;
     let mut out = Vec::new();
     let mut replies = select(config, &mut out);
     if link.incoming.resp3 {
@@ -88,7 +90,11 @@ fn is_flush(push: &Value) -> bool {
 }
 
 /// `HELLO 3`, and by other means where that is unknown.
-pub(super) async fn log_in(link: &mut Link, config: &RedisConfig) -> Result<(), NodeError> {
+pub(super) async fn log_in(
+    link: &mut Link,
+    config: &RedisConfig,
+    name: &[u8],
+) -> Result<(), NodeError> {
     let user = config.user.as_deref().unwrap_or("default").as_bytes();
     let password = match (&config.user, &config.password) {
         (None, None) => None,
@@ -100,7 +106,7 @@ pub(super) async fn log_in(link: &mut Link, config: &RedisConfig) -> Result<(), 
         if let Some(password) = password {
             words.extend([b"AUTH".as_slice(), user, password]);
         }
-        words.extend([b"SETNAME", CLIENT_NAME]);
+        words.extend([b"SETNAME", name]);
         encode(&mut out, &words);
         let reply = link.call(&out, 1).await.map_err(closed_upon_hello)?;
         let reply = reply.first().unwrap_or(&Value::Nil);
@@ -128,7 +134,7 @@ pub(super) async fn log_in(link: &mut Link, config: &RedisConfig) -> Result<(), 
         encode(&mut out, &words);
         replies += 1;
     }
-    encode(&mut out, &[b"CLIENT", b"SETNAME", CLIENT_NAME]);
+    encode(&mut out, &[b"CLIENT", b"SETNAME", name]);
     let values = link.call(&out, replies).await?;
     if password.is_some() {
         let login = values.first().unwrap_or(&Value::Nil);
@@ -165,8 +171,8 @@ fn closed_upon_hello(error: NodeError) -> NodeError {
     match error {
         NodeError::Unreachable { reason } if reason.contains("closed the connection") => {
             let reason = format!(
-                "{reason} upon HELLO; twemproxy does that, and cannot be used: a proxy must pass \
-                 on bytes, as HAProxy's `mode tcp` and Envoy's tcp_proxy do"
+                "{reason} upon HELLO (as twemproxy does, which cannot be used: see \
+                 docs/backends/redis.md)"
             );
             NodeError::Unreachable { reason }
         }

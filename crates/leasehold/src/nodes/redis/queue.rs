@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use leasehold_core::{Answer, NodeError, Request};
+use leasehold_core::{Answer, NodeError, Reply, Request};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -120,7 +120,7 @@ impl Queue {
             // Whoever came first has woken the task, which takes all there is.
             None if is_written || !is_first => {}
             None => self.wake.notify_one(),
-            Some((reply_to, error)) => reply_to.answer(Err(error)),
+            Some((reply_to, answer)) => reply_to.answer(answer),
         }
     }
 
@@ -263,15 +263,15 @@ impl State {
     }
 
     /// Sends a request, or keeps it for later, or hands it back with the reason why not.
-    fn take_in(&mut self, ask: Ask, now: Instant) -> Option<(ReplyTo, NodeError)> {
+    fn take_in(&mut self, ask: Ask, now: Instant) -> Option<(ReplyTo, Answer)> {
         let refusal = match &self.phase {
-            _ if self.is_torn => Some(torn()),
-            Phase::Down(error) => Some(error.clone()),
-            Phase::Up(session) => wrong_connection(&ask, Some(session.generation)),
-            Phase::Connecting => wrong_connection(&ask, None),
+            _ if self.is_torn => Some(Err(torn())),
+            Phase::Down(error) => Some(Err(error.clone())),
+            Phase::Up(session) => wrong_server(&ask, Some(session.generation)),
+            Phase::Connecting => wrong_server(&ask, None),
         };
-        if let Some(error) = refusal.or_else(|| self.overload(&ask.request, now)) {
-            return Some((ask.reply_to, error));
+        if let Some(answer) = refusal.or_else(|| self.overload(&ask.request, now).map(Err)) {
+            return Some((ask.reply_to, answer));
         }
         match &self.phase {
             Phase::Up(_) => self.send(ask, now),
@@ -286,7 +286,7 @@ impl State {
             let error = NodeError::TimedOut { after: ask.limit };
             return Some((ask.reply_to, Err(error)));
         }
-        self.take_in(ask, now).map(|(reply_to, error)| (reply_to, Err(error)))
+        self.take_in(ask, now)
     }
 
     fn overload(&self, request: &Request, now: Instant) -> Option<NodeError> {
@@ -392,15 +392,15 @@ fn torn() -> NodeError {
     NodeError::Unreachable { reason: "an earlier request panicked half-way".to_owned() }
 }
 
-/// Whether a request carries the pass of another connection.
-fn wrong_connection(ask: &Ask, generation: Option<u64>) -> Option<NodeError> {
+/// Whether a request carries the pass of another connection, or of another server on this one. It is
+/// not sent then; whoever asked has it examined, and asks again.
+fn wrong_server(ask: &Ask, generation: Option<u64>) -> Option<Answer> {
     let pass = ask.pass.as_ref()?;
-    let reason = match generation {
-        Some(current) if current == pass.generation => return None,
-        Some(_) => "reconnected, or no longer the server that was examined: not examined yet",
-        None => "reconnecting",
-    };
-    Some(NodeError::NotVoting { reason: reason.to_owned() })
+    match generation {
+        Some(current) if current == pass.generation => None,
+        Some(_) => Some(Ok(Reply::Stranger { record: None })),
+        None => Some(Err(NodeError::NotVoting { reason: "reconnecting".to_owned() })),
+    }
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) use self::knock::Knocks;
 use self::state::{State, TellPlace, TellWatch};
 use super::beside::Beside;
-use super::handshake::{log_in, meet};
+use super::handshake::{WAITING_NAME, log_in, meet};
 use super::link::Link;
 use super::script::Script;
 use super::url::RedisConfig;
@@ -72,7 +72,7 @@ impl Opener {
             self.tls.as_ref(),
         )
         .await?;
-        log_in(&mut link, config).await?;
+        log_in(&mut link, config, WAITING_NAME).await?;
         Ok(link)
     }
 
