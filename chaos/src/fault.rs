@@ -10,6 +10,13 @@ pub enum NodeFault {
     Kill,
     /// SIGKILL, and a start with an empty disk.
     Empty,
+    /// SIGKILL, and a start with the files of another node.
+    OthersFiles {
+        /// Whose.
+        of: usize,
+    },
+    /// A backup is made; later SIGKILL, and a start with that backup.
+    OldFiles,
     /// SIGSTOP and SIGCONT.
     Stop,
     /// FLUSHALL.
@@ -18,7 +25,13 @@ pub enum NodeFault {
     KillClients,
     /// SCRIPT FLUSH.
     ForgetScripts,
-    /// REPLICAOF another node, and NO ONE at the end.
+    /// A replica of the node is promoted; at the end the node takes over its data and is promoted
+    /// again. Its process lives all the while.
+    Failover {
+        /// Whether the address leads to the promoted replica meanwhile.
+        moves: bool,
+    },
+    /// REPLICAOF another node, and NO ONE at the end: a copy, with its connections kept.
     Replica {
         /// Whose data it takes.
         of: usize,
@@ -67,6 +80,19 @@ pub enum LinkFault {
     Drip,
 }
 
+/// Where new connections to a node are led. Those that are open stay where they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouteFault {
+    /// To the server of another node: two names lead to one server for some holders.
+    Move {
+        /// To which.
+        to: usize,
+    },
+    /// In turns to its own server and to the spare one, which is empty. Afterwards the operator
+    /// deletes the record of its own server.
+    Turns,
+}
+
 /// Who is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
@@ -96,6 +122,13 @@ pub enum Fault {
         side: Side,
         /// What.
         kind: LinkFault,
+    },
+    /// With the address of a node.
+    Route {
+        /// Of which.
+        node: usize,
+        /// What.
+        kind: RouteFault,
     },
     /// A holder is stopped: who holds this lock at that time, or else this one.
     Pause {
@@ -131,7 +164,7 @@ impl Fault {
     pub fn aim(&self) -> Option<usize> {
         match self {
             Self::Pause { lock, .. } | Self::Crash { lock, .. } => Some(*lock),
-            Self::Node { .. } | Self::Link { .. } | Self::Grab => None,
+            Self::Node { .. } | Self::Link { .. } | Self::Route { .. } | Self::Grab => None,
         }
     }
 
@@ -141,11 +174,14 @@ impl Fault {
             Self::Node { kind, .. } => match kind {
                 NodeFault::Kill => "kill -9",
                 NodeFault::Empty => "restart empty",
+                NodeFault::OthersFiles { .. } => "restart from another's files",
+                NodeFault::OldFiles => "restart from an old backup",
                 NodeFault::Stop => "server stopped",
                 NodeFault::Flush => "FLUSHALL",
                 NodeFault::KillClients => "CLIENT KILL",
                 NodeFault::ForgetScripts => "SCRIPT FLUSH",
                 NodeFault::Replica { .. } => "REPLICAOF",
+                NodeFault::Failover { .. } => "failover and back",
                 NodeFault::Full => "maxmemory reached",
                 NodeFault::Sleep => "DEBUG SLEEP",
                 NodeFault::ClockBack { .. } => "clock back",
@@ -163,6 +199,8 @@ impl Fault {
                 LinkFault::Cut => "reset after a request",
                 LinkFault::Drip => "slow drip",
             },
+            Self::Route { kind: RouteFault::Move { .. }, .. } => "address moved",
+            Self::Route { kind: RouteFault::Turns, .. } => "servers take turns",
             Self::Pause { .. } => "holder stopped",
             Self::Crash { .. } => "holder killed",
             Self::Grab => "file locked by another",
@@ -175,7 +213,13 @@ impl fmt::Display for Planned {
         write!(f, "{}", self.fault.kind())?;
         match &self.fault {
             Fault::Node { nodes, kind } => match kind {
-                NodeFault::Replica { of } => write!(f, " of node {of} on nodes {nodes:?}")?,
+                NodeFault::Replica { of } | NodeFault::OthersFiles { of } => {
+                    write!(f, " (node {of}) on nodes {nodes:?}")?;
+                }
+                NodeFault::Failover { moves } => {
+                    let address = if *moves { "with" } else { "without" };
+                    write!(f, ", {address} its address, of nodes {nodes:?}")?;
+                }
                 NodeFault::ClockBack { millis } => write!(f, " by {millis} ms on nodes {nodes:?}")?,
                 NodeFault::ClockJump { millis } => {
                     write!(f, " by {millis:+} ms on nodes {nodes:?}")?;
@@ -192,6 +236,12 @@ impl fmt::Display for Planned {
                     Side::OtherHalf => "the other half of the holders",
                 };
                 write!(f, " on the way to nodes {nodes:?} for {side}")?;
+            }
+            Fault::Route { node, kind: RouteFault::Move { to } } => {
+                write!(f, ": new connections to node {node} lead to node {to}")?;
+            }
+            Fault::Route { node, kind: RouteFault::Turns } => {
+                write!(f, " with the spare one at node {node}")?;
             }
             Fault::Pause { .. } | Fault::Crash { .. } | Fault::Grab => {}
         }

@@ -85,6 +85,94 @@ pub enum Event {
         /// The outcome.
         outcome: String,
     },
+    /// The library won a ballot, in its own words.
+    Ballot(Ballot),
+    /// The library changed the identity record of a node, or tried to.
+    Record {
+        /// Which node, as the library calls it.
+        node: String,
+        /// What it wrote.
+        record: String,
+        /// What stood there before; empty if nothing did.
+        expected: String,
+        /// Whether the node took it: another client may have been faster.
+        replaced: bool,
+    },
+}
+
+/// A ballot that was won, with the votes that were counted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ballot {
+    /// `acquire` or `extend`.
+    pub kind: String,
+    /// Which lock.
+    pub lock: String,
+    /// The value that stands for this acquisition on the nodes.
+    pub holder: String,
+    /// The fencing token.
+    pub fence: u64,
+    /// No vote was given before this.
+    pub asked_at: u64,
+    /// Who gave it.
+    pub votes: Vec<Vote>,
+}
+
+/// A vote that was counted. It belongs to one life of one server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Vote {
+    /// The node, as the library calls it.
+    pub node: String,
+    /// The life that gave it, 32 hexadecimal digits.
+    pub life: String,
+    /// The process that gave it, as far as the client knew.
+    pub run: String,
+    /// `granted`, `extended` or `healed`.
+    pub word: String,
+}
+
+/// What really became of the servers, as the run knows that starts, kills and copies them. `server`
+/// is the number of a node; the spare server comes after them. Each took place between `from` and
+/// the time of its line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum ServerEvent {
+    /// A process began to answer.
+    Started {
+        /// Which server.
+        server: usize,
+        /// The run id that the process gave itself.
+        run: String,
+        /// When it was launched.
+        from: u64,
+    },
+    /// A process is gone.
+    Ended {
+        /// Which server.
+        server: usize,
+        /// The process.
+        run: String,
+        /// When it was still there.
+        from: u64,
+    },
+    /// Its memory is gone, or nobody can tell whether it is whole: what it says from now on, a new
+    /// life says.
+    Forgot {
+        /// Which server.
+        server: usize,
+        /// The process that answers from now on.
+        run: String,
+        /// When it had not forgotten yet.
+        from: u64,
+        /// What made it forget.
+        why: String,
+    },
+    /// New connections to the address of a node lead to these servers from now on.
+    Leads {
+        /// Whose address.
+        node: usize,
+        /// Where to.
+        servers: Vec<usize>,
+    },
 }
 
 /// Something with the time at which it was written down.
@@ -151,6 +239,8 @@ pub struct Meta {
     pub locks: usize,
     /// Whether assumptions of the protocol were broken on purpose.
     pub beyond: bool,
+    /// The kinds of faults that were made, if not all.
+    pub only: Vec<String>,
     /// What took part.
     pub versions: Vec<String>,
     /// When it began.
@@ -163,6 +253,10 @@ pub struct Meta {
     pub sections_floor: u64,
     /// The last life of each holder.
     pub last_lives: Vec<u64>,
+    /// The longest lease of the cluster, in nanoseconds.
+    pub max_ttl: u64,
+    /// By node: what the library calls it; empty for a file.
+    pub names: Vec<String>,
 }
 
 /// One life of one holder process.
@@ -189,6 +283,8 @@ pub struct History {
     pub unfenced: Vec<UnfencedLine>,
     /// By whoever made trouble.
     pub faults: Vec<At<FaultLine>>,
+    /// By whoever started the servers.
+    pub servers: Vec<At<ServerEvent>>,
 }
 
 impl History {
@@ -210,6 +306,7 @@ impl History {
             store: read_lines(&folder.join(STORE))?,
             unfenced: read_lines(&folder.join(UNFENCED))?,
             faults: read_lines(&folder.join(FAULTS))?,
+            servers: read_lines(&folder.join(SERVERS))?,
         })
     }
 }
@@ -224,6 +321,9 @@ pub const STORE: &str = "store.jsonl";
 pub const UNFENCED: &str = "unfenced.jsonl";
 /// The faults as they were done.
 pub const FAULTS: &str = "faults.jsonl";
+
+/// What became of the servers.
+pub const SERVERS: &str = "servers.jsonl";
 
 /// The file of one life of one holder.
 pub fn life_file(folder: &Path, holder: usize, life: u64) -> PathBuf {

@@ -18,6 +18,7 @@ use crate::chance::Chance;
 use crate::history::{Event, Log, UnfencedLine};
 use crate::schedule::{MAX_SKEW, MAX_TTL};
 use crate::store::{Client, Question};
+use crate::told;
 
 /// How long a node may take to answer: long for a busy machine, short against the lease.
 const NODE_LIMIT: Duration = Duration::from_millis(250);
@@ -57,12 +58,14 @@ pub struct Setup {
 /// A client as all take part with: one that does not trust nodes to be new.
 pub fn builder(url: &str, is_file: bool) -> leasehold::Builder {
     let builder = Locks::builder().url(url).max_ttl(MAX_TTL).max_clock_skew(MAX_SKEW);
-    if is_file { builder } else { builder.timeout(NODE_LIMIT) }
+    // A node that is alone would otherwise vote at once after it forgot, as it says.
+    if is_file { builder } else { builder.timeout(NODE_LIMIT).quarantine(true) }
 }
 
 /// Works until it is told to stop, or until whoever started it is gone.
 pub fn work(setup: &Setup) -> io::Result<()> {
     let stop = stop_when_told();
+    told::listen(Log::open(&setup.history)?)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let locks = open(setup).await.map_err(io::Error::other)?;

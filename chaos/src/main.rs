@@ -12,9 +12,20 @@ use leasehold_chaos::history::{History, META};
 use leasehold_chaos::report::Report;
 use leasehold_chaos::run::{Failure, Interrupt, run};
 use leasehold_chaos::schedule::{Backend, Plan};
-use leasehold_chaos::{holder, store};
+use leasehold_chaos::{holder, picture, store};
 
 /// Make trouble for Leasehold on real servers and check the history
+///
+/// Starts servers behind proxies and holder processes that compete for locks. Meanwhile servers are
+/// killed, stopped, emptied, copied over each other, started from other files and failed over; ways
+/// are delayed, cut, led to other servers; clocks go back; holders are stopped and killed. With an
+/// odd seed a pooling proxy before some nodes hides their restarts. Where a node carries the record
+/// of another member afterwards, chaos plays the operator and deletes that record.
+///
+/// The history is judged afterwards: two holders, fences, the votes of every ballot by the lives of
+/// the servers that gave them, the fenced store, progress. It is always kept, in a folder that the
+/// report names. For each overlap of two holders the report tells their votes and the faults around
+/// it, and a picture lies beside the history (overlap-1.svg).
 ///
 /// Ends with 0 if every promise was kept, 1 if one was broken, 2 if it could not be tried.
 #[derive(Debug, Parser)]
@@ -35,7 +46,7 @@ struct Args {
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(2..=500))]
     holders: u16,
     /// How many servers
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(2..=15))]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=15))]
     nodes: u16,
     /// How many locks they compete for
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
@@ -44,12 +55,15 @@ struct Args {
     /// then reported, not judged; the fences are
     #[arg(long)]
     beyond: bool,
-    /// Leave report.md, report.json and the history here
+    /// Make only faults whose name in the report contains this, as 'kill -9'; may be given again
+    #[arg(long, value_name = "FAULT")]
+    only: Vec<String>,
+    /// Leave report.md and report.json here, and the history in DIR/history
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
-    /// Keep the history also when nothing was broken
-    #[arg(long)]
-    keep: bool,
+    /// Leave the history here; a folder of its own in the system's temporary one if nothing is said
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -94,12 +108,26 @@ fn check(dir: &Path) -> Result<ExitCode, String> {
     let is_history = dir.join(META).exists();
     let folder = if is_history { dir.to_owned() } else { dir.join("history") };
     let history = History::read(&folder).map_err(|error| error.to_string())?;
-    Ok(tell(&Report::of(&history)))
+    tell(&history, &folder, None)
 }
 
-fn tell(report: &Report) -> ExitCode {
+/// Judges, draws what went wrong, and says it.
+fn tell(history: &History, folder: &Path, save: Option<&Path>) -> Result<ExitCode, String> {
+    let report = Report::of(history, folder);
+    if let Some(dir) = save {
+        report.save(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    }
+    if !report.overlaps.is_empty() {
+        // A history may lie where nobody can write; it is judged all the same.
+        match picture::draw(history, folder) {
+            Ok(drawn) => {
+                drawn.iter().for_each(|path| eprintln!("leasehold-chaos: see {}", path.display()));
+            }
+            Err(error) => eprintln!("leasehold-chaos: no picture in {}: {error}", folder.display()),
+        }
+    }
     print!("{}", report.text());
-    if report.kept { ExitCode::SUCCESS } else { ExitCode::from(BROKEN) }
+    Ok(if report.kept { ExitCode::SUCCESS } else { ExitCode::from(BROKEN) })
 }
 
 fn chaos(args: &Args) -> Result<ExitCode, String> {
@@ -120,7 +148,7 @@ fn chaos(args: &Args) -> Result<ExitCode, String> {
     };
     let folder = Folder::new(args)?;
     eprintln!("leasehold-chaos: seed {seed}, history in {}", folder.path.display());
-    match run(plan, &folder.path, &interrupt()?) {
+    match run(plan, &args.only, &folder.path, &interrupt()?) {
         Ok(()) => {}
         Err(Failure::Signal(signal)) => {
             eprintln!("leasehold-chaos: ended by a signal, nothing was judged");
@@ -128,16 +156,10 @@ fn chaos(args: &Args) -> Result<ExitCode, String> {
         }
         Err(Failure::Io(error)) => return Err(error.to_string()),
     }
-    let history = History::read(&folder.path).map_err(|error| error.to_string())?;
-    let report = Report::of(&history);
-    if let Some(dir) = &args.report {
-        report.save(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-    }
-    let code = tell(&report);
-    if args.keep || !report.kept {
-        let kept = folder.keep();
-        eprintln!("leasehold-chaos: judge it again: leasehold-chaos check {}", kept.display());
-    }
+    let path = folder.keep();
+    let history = History::read(&path).map_err(|error| error.to_string())?;
+    let code = tell(&history, &path, args.report.as_deref())?;
+    eprintln!("leasehold-chaos: judge it again: leasehold-chaos check {}", path.display());
     Ok(code)
 }
 
@@ -149,10 +171,10 @@ struct Folder {
 
 impl Folder {
     fn new(args: &Args) -> Result<Self, String> {
-        if let Some(dir) = &args.report {
-            let path = dir.join("history");
+        let named = args.keep.clone().or_else(|| Some(args.report.as_ref()?.join("history")));
+        if let Some(path) = named {
             if path.join(META).exists() {
-                return Err(format!("{} has a history already: name another", dir.display()));
+                return Err(format!("{} has a history already: name another", path.display()));
             }
             return Ok(Self { path, temporary: None });
         }

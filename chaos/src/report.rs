@@ -7,8 +7,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::check::{self, Finding, Outcome, sections};
+use crate::check::{self, Finding, Outcome, Section, overlaps, sections};
 use crate::history::{Event, History};
+use crate::picture::DRAWN;
+use crate::timeline::Scene;
 
 /// The figures of a run and what the judges found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -45,11 +47,15 @@ pub struct Report {
     pub late_writes_unfenced: u64,
     /// What the judges found.
     pub findings: Vec<Finding>,
+    /// The stories of the first overlaps, if exclusion was promised.
+    pub overlaps: Vec<String>,
+    /// Where the history is, and the pictures of the overlaps.
+    pub history: String,
 }
 
 impl Report {
-    /// Judges a history and counts.
-    pub fn of(history: &History) -> Self {
+    /// Judges the history that was read from `folder`, and counts.
+    pub fn of(history: &History, folder: &Path) -> Self {
         let findings = check::all(history);
         let sections = sections(history);
         let mut waits: Vec<u64> =
@@ -63,15 +69,20 @@ impl Report {
             seed: meta.seed,
             again: format!(
                 "cargo run --release -p leasehold-chaos -- --backend {}{} --holders {} --locks {} \
-                 --seconds {} --seed {}{}",
+                 --seconds {} --seed {}{}{}",
                 meta.backend,
                 // A file is one node, and there is nothing to say about that.
-                if meta.nodes > 1 { format!(" --nodes {}", meta.nodes) } else { String::new() },
+                if meta.backend == "sqlite" {
+                    String::new()
+                } else {
+                    format!(" --nodes {}", meta.nodes)
+                },
                 meta.holders,
                 meta.locks,
                 meta.seconds,
                 meta.seed,
-                if meta.beyond { " --beyond" } else { "" }
+                if meta.beyond { " --beyond" } else { "" },
+                meta.only.iter().map(|kind| format!(" --only '{kind}'")).collect::<String>(),
             ),
             versions: meta.versions.clone(),
             faults: tally(history.faults.iter().map(|line| &line.what.kind)),
@@ -95,6 +106,8 @@ impl Report {
             late_writes_refused: check::refused(history) as u64,
             late_writes_unfenced: check::late_in_log(history) as u64,
             findings,
+            overlaps: stories(history, &sections),
+            history: folder.display().to_string(),
         }
     }
 
@@ -140,9 +153,23 @@ impl Report {
         for finding in self.findings.iter().filter(|finding| finding.story.contains('\n')) {
             line(format!("\n{}: {}", finding.promise, finding.story));
         }
+        for story in &self.overlaps {
+            line(format!("\n{story}"));
+        }
         line(format!("\nThe same trouble again: `{}`", self.again));
+        let drawn = if self.overlaps.is_empty() { "" } else { ", with a picture of each overlap" };
+        line(format!("The history: {}{drawn}", self.history));
         text
     }
+}
+
+/// The stories of the first overlaps, where they break a promise.
+fn stories(history: &History, sections: &[Section]) -> Vec<String> {
+    if history.meta.beyond {
+        return Vec::new();
+    }
+    let first = overlaps(sections).into_iter().take(DRAWN);
+    first.map(|overlap| Scene::new(history, overlap).text()).collect()
 }
 
 fn tally<'a>(words: impl Iterator<Item = &'a String>) -> BTreeMap<String, u64> {

@@ -14,10 +14,11 @@ use crate::chance::Chance;
 use crate::clock::boot_nanos;
 use crate::cluster::Cluster;
 use crate::fault::{Fault, Planned};
-use crate::history::{FAULTS, FaultLine, HOLDERS, Log, META, Meta, STORE, UNFENCED};
+use crate::history::{FAULTS, FaultLine, HOLDERS, Log, META, Meta, STORE, UNFENCED, life_file};
 use crate::holder::{Setup, builder};
 use crate::holders::{Holders, StoreProcess};
-use crate::schedule::{Backend, Plan, schedule};
+use crate::schedule::{Backend, MAX_TTL, Plan, is_pooled, schedule};
+use crate::told;
 use crate::watch::{Progress, Watch};
 
 /// After the last fault everybody gets a lock within this: a quarantine, the longest wait for a
@@ -78,9 +79,14 @@ struct Run<'a> {
     interrupt: &'a Interrupt,
 }
 
-/// Runs and leaves the history in `folder`.
-pub fn run(plan: Plan, folder: &Path, interrupt: &Interrupt) -> Result<(), Failure> {
-    let done = try_run(plan, folder, interrupt);
+/// Runs and leaves the history in `folder`. If `only` names kinds of faults, there are no others.
+pub fn run(
+    plan: Plan,
+    only: &[String],
+    folder: &Path,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let done = try_run(plan, only, folder, interrupt);
     match (done, interrupt.load(Ordering::Relaxed)) {
         // A signal from a terminal goes to the servers, too, and their end is no news then.
         (Err(_), signal @ 1..) => Err(Failure::Signal(signal as i32)),
@@ -88,20 +94,32 @@ pub fn run(plan: Plan, folder: &Path, interrupt: &Interrupt) -> Result<(), Failu
     }
 }
 
-fn try_run(plan: Plan, folder: &Path, interrupt: &Interrupt) -> Result<(), Failure> {
+fn try_run(
+    plan: Plan,
+    only: &[String],
+    folder: &Path,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
     check_needs(plan.backend)?;
+    let planned = schedule(plan, only);
+    if planned.is_empty() && !only.is_empty() {
+        return Err(io::Error::other(format!("no fault is called {only:?} here")).into());
+    }
     std::fs::create_dir_all(folder.join(HOLDERS))?;
     let sockets = tempfile::Builder::new().prefix("leasehold-chaos-").tempdir()?;
-    let cluster = Cluster::start(&plan, sockets.path());
+    let mut cluster = Cluster::start(&plan, sockets.path(), folder)?;
+    // The person who introduces the nodes takes part as one more holder, who asks for nothing.
+    told::listen(Log::open(&life_file(folder, plan.holders, 0))?)?;
     introduce(&cluster.url(), plan.backend == Backend::Sqlite)?;
+    cluster.learn_names();
     let socket = sockets.path().join("store");
     let _store = StoreProcess::start(&socket, &folder.join(STORE))?;
     let mut run = Run::start(plan, cluster, folder, &socket, interrupt)?;
-    run.make_trouble(&schedule(plan))?;
+    run.make_trouble(&planned)?;
     let calm_from = boot_nanos();
     run.await_calm(calm_from)?;
     run.progress.end();
-    let meta = run.meta(calm_from);
+    let meta = Meta { only: only.to_vec(), ..run.meta(calm_from) };
     run.holders.finish();
     let meta = serde_json::to_string_pretty(&meta).map_err(io::Error::other)?;
     std::fs::write(folder.join(META), meta)?;
@@ -118,6 +136,15 @@ fn introduce(url: &str, is_file: bool) -> io::Result<()> {
         }
         Ok(())
     })
+}
+
+fn versions(plan: &Plan, cluster: &Cluster) -> Vec<String> {
+    let mut versions = vec![format!("leasehold {}", env!("CARGO_PKG_VERSION")), cluster.version()];
+    let pooled: Vec<_> = (0..plan.nodes).filter(|node| is_pooled(plan, *node)).collect();
+    if plan.backend != Backend::Sqlite && !pooled.is_empty() {
+        versions.push(format!("a pooling proxy before nodes {pooled:?}"));
+    }
+    versions
 }
 
 /// A fault of the schedule, by its number, and until when.
@@ -151,7 +178,7 @@ impl<'a> Run<'a> {
         let (started, start) = (boot_nanos(), Instant::now());
         Ok(Self {
             plan,
-            versions: vec![format!("leasehold {}", env!("CARGO_PKG_VERSION")), cluster.version()],
+            versions: versions(&plan, &cluster),
             names,
             cluster,
             holders: Holders::start(plan.holders, folder, pattern)?,
@@ -176,12 +203,15 @@ impl<'a> Run<'a> {
             holders: plan.holders,
             locks: plan.locks,
             beyond: plan.beyond,
+            only: Vec::new(),
             versions: self.versions.clone(),
             started: self.started,
             calm_from,
             calm_within_seconds: CALM_WITHIN.as_secs(),
             sections_floor: (plan.time.as_secs_f64() * SECTIONS_PER_SECOND) as u64,
             last_lives: self.holders.lives().to_vec(),
+            max_ttl: MAX_TTL.as_nanos() as u64,
+            names: self.cluster.names().to_vec(),
         }
     }
 
@@ -239,6 +269,10 @@ impl<'a> Run<'a> {
             return Err(Failure::Io(io::Error::other(story)));
         }
         self.cluster.slew();
+        for (node, why) in self.cluster.tend() {
+            let story = format!("the record of node {node} is deleted: {why}");
+            self.log.now(FaultLine { kind: "record deleted by the operator".into(), story })?;
+        }
         self.watch.read(self.holders.lives())?;
         let (watch, seconds) = (&self.watch, self.start.elapsed().as_secs());
         let (faults, all) = (self.faults, self.plan.time.as_secs());
@@ -262,6 +296,7 @@ impl<'a> Run<'a> {
                 self.cluster.cut_off(nodes, *side, *kind);
                 Ok(())
             }
+            Fault::Route { node, kind } => self.cluster.divert(*node, *kind, time),
             Fault::Pause { lock, holder } | Fault::Crash { lock, holder } => {
                 let whom = self.watch.holder_of(&self.names[*lock]).unwrap_or(*holder);
                 let is_hit = match planned.fault {
@@ -290,6 +325,7 @@ impl<'a> Run<'a> {
                 self.cluster.reconnect(nodes);
                 Ok(())
             }
+            Fault::Route { node, kind } => self.cluster.restore(*node, *kind),
             Fault::Pause { .. } => {
                 if let Some(holder) = self.met.remove(&index) {
                     self.holders.resume(holder);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::chance::Chance;
-use crate::fault::{Fault, LinkFault, NodeFault, Planned, Side};
+use crate::fault::{Fault, LinkFault, NodeFault, Planned, RouteFault, Side};
 
 /// Which servers are tortured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -71,35 +71,31 @@ pub const MOST_BEHIND: Duration = Duration::from_millis(150);
 enum Place {
     Server,
     Link,
+    /// There is one spare server.
+    Spare,
 }
 
 struct Draw {
     plan: Plan,
     chance: Chance,
     /// Until when each node is hurt already, by place.
-    busy: [Vec<Duration>; 2],
+    busy: [Vec<Duration>; 3],
 }
 
-/// The schedule of a run, in the order of its beginnings.
-pub fn schedule(plan: Plan) -> Vec<Planned> {
-    let busy = [vec![Duration::ZERO; plan.nodes], vec![Duration::ZERO; plan.nodes]];
+/// How often a fault is drawn until it is one of those that are wanted. The rarest kind comes once in
+/// a hundred draws.
+const DRAWS: usize = 500;
+
+/// The schedule of a run, in the order of its beginnings. If `only` names kinds of faults, there are
+/// no others.
+pub fn schedule(plan: Plan, only: &[String]) -> Vec<Planned> {
+    let busy = [plan.nodes, plan.nodes, 1].map(|places| vec![Duration::ZERO; places]);
     let mut draw = Draw { plan, chance: Chance::new(plan.seed), busy };
     let mut planned = Vec::new();
-    let servers = match plan.backend {
-        Backend::Redis | Backend::Valkey => 0..100,
-        Backend::Sqlite => 55..100,
-    };
     // The first moments belong to the holders: a lock must be held before it can be taken away.
     let mut at = Duration::from_millis(700);
     while at < plan.time {
-        let fault = match draw.chance.within(servers.clone()) {
-            0..32 => draw.server(at),
-            32..55 => draw.link(at),
-            55..88 => Some(draw.holder(at)),
-            _ if plan.backend == Backend::Sqlite => draw.grab(at),
-            _ => Some(draw.holder(at)),
-        };
-        planned.extend(fault);
+        planned.extend(draw.fault(at, only));
         at += draw.chance.millis(120..900);
     }
     for fault in &mut planned {
@@ -109,26 +105,58 @@ pub fn schedule(plan: Plan) -> Vec<Planned> {
 }
 
 impl Draw {
+    fn fault(&mut self, at: Duration, only: &[String]) -> Option<Planned> {
+        if only.is_empty() {
+            return self.any(at);
+        }
+        let is_wanted =
+            |fault: &Fault| only.iter().any(|kind| fault.kind().contains(kind.as_str()));
+        for _ in 0..DRAWS {
+            let busy = self.busy.clone();
+            match self.any(at) {
+                Some(planned) if is_wanted(&planned.fault) => return Some(planned),
+                // What is not done keeps no node busy.
+                _ => self.busy = busy,
+            }
+        }
+        None
+    }
+
+    fn any(&mut self, at: Duration) -> Option<Planned> {
+        let is_file = self.plan.backend == Backend::Sqlite;
+        match self.chance.within(if is_file { 55..100 } else { 0..100 }) {
+            0..32 => self.server(at),
+            32..51 => self.link(at),
+            51..55 => self.route(at),
+            55..88 => Some(self.holder(at)),
+            _ if is_file => self.grab(at),
+            _ => Some(self.holder(at)),
+        }
+    }
+
     fn server(&mut self, from: Duration) -> Option<Planned> {
         use NodeFault as N;
         let Plan { nodes, beyond, .. } = self.plan;
         let kind = if beyond {
             let jump = if self.chance.percent(75) { 1 } else { -1 };
             let jump = N::ClockJump { millis: jump * self.chance.within(500..4000) as i64 };
-            let kinds = [N::Kill, N::Stop, N::KillClients, N::Full, N::Sleep, N::Evict, N::Evict];
+            let kinds = [N::Stop, N::KillClients, N::Full, N::Sleep, N::Evict, N::Evict];
             if self.chance.percent(35) { jump } else { self.chance.pick(&kinds) }
         } else {
             match self.chance.within(0..100) {
-                0..18 => N::Kill,
-                18..30 => N::Empty,
-                30..42 => N::Stop,
-                42..56 => N::Flush,
-                56..62 => N::KillClients,
-                62..66 => N::ForgetScripts,
-                66..76 => N::Replica { of: self.chance.index(nodes) },
-                76..83 => N::Full,
-                83..90 => N::Sleep,
-                _ => N::ClockBack { millis: self.chance.within(20..100) },
+                0..15 => N::Kill,
+                15..24 => N::Empty,
+                24..33 => N::Stop,
+                33..43 => N::Flush,
+                43..48 => N::KillClients,
+                48..52 => N::ForgetScripts,
+                52..61 => N::Replica { of: self.chance.index(nodes) },
+                61..67 => N::Full,
+                67..73 => N::Sleep,
+                73..79 => N::ClockBack { millis: self.chance.within(20..100) },
+                79..87 => return self.failover(from),
+                87..93 => return self.others_files(from),
+                _ => N::OldFiles,
             }
         };
         // Most often a minority, so that work goes on; but a broken assumption must meet a majority
@@ -142,6 +170,7 @@ impl Draw {
         let lasts = match kind {
             N::Flush | N::KillClients | N::ForgetScripts => Duration::ZERO,
             N::ClockBack { .. } | N::ClockJump { .. } => Duration::ZERO,
+            N::Kill if self.chance.percent(40) => Duration::ZERO,
             N::Kill | N::Empty => self.chance.millis(0..1200),
             N::Sleep => self.chance.millis(50..1500),
             // Meanwhile nothing can be written there; the next holder comes right after.
@@ -153,7 +182,46 @@ impl Draw {
             N::Replica { of } => free.into_iter().filter(|node| *node != of).collect(),
             _ => free,
         };
+        if nodes.is_empty() {
+            return None;
+        }
         Some(Planned { from, to: from + lasts, fault: Fault::Node { nodes, kind } })
+    }
+
+    fn failover(&mut self, from: Duration) -> Option<Planned> {
+        let kind = NodeFault::Failover { moves: self.chance.percent(40) };
+        let to = from + self.chance.millis(300..2500);
+        let nodes = self.free(Place::Server, 1, from, to)?;
+        self.free(Place::Spare, 1, from, to)?;
+        Some(Planned { from, to, fault: Fault::Node { nodes, kind } })
+    }
+
+    fn others_files(&mut self, from: Duration) -> Option<Planned> {
+        let to = from + self.chance.millis(0..1200);
+        let pair = self.free(Place::Server, 2, from, to)?;
+        let [node, of] = pair[..] else { return None };
+        let (node, of) = if self.chance.percent(50) { (node, of) } else { (of, node) };
+        let fault = Fault::Node { nodes: vec![node], kind: NodeFault::OthersFiles { of } };
+        Some(Planned { from, to, fault })
+    }
+
+    fn route(&mut self, from: Duration) -> Option<Planned> {
+        if self.plan.beyond {
+            // The spare server has no memory, and no node forgets in such a run.
+            return None;
+        }
+        let turns = self.plan.nodes == 1 || self.chance.percent(40);
+        // Shorter than a quarantine, where the other server would vote after it.
+        let to = from + self.chance.millis(if turns { 300..1500 } else { 300..4000 });
+        let node = self.free(Place::Link, 1, from, to)?[0];
+        let kind = if turns {
+            self.free(Place::Spare, 1, from, to)?;
+            RouteFault::Turns
+        } else {
+            let other = (node + 1 + self.chance.index(self.plan.nodes - 1)) % self.plan.nodes;
+            RouteFault::Move { to: other }
+        };
+        Some(Planned { from, to, fault: Fault::Route { node, kind } })
     }
 
     fn link(&mut self, from: Duration) -> Option<Planned> {
@@ -234,6 +302,12 @@ pub fn persistence(plan: &Plan, node: usize) -> Persistence {
     }
 }
 
+/// Whether a proxy that pools connections stands before a node and hides its restarts: before a
+/// minority of them, in every other run.
+pub fn is_pooled(plan: &Plan, node: usize) -> bool {
+    plan.seed % 2 == 1 && node % 3 == 1
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_seed_makes_the_same_schedule_again_and_another_seed_another() {
-        let of = |seed| schedule(plan(seed, Backend::Redis, false));
+        let of = |seed| schedule(plan(seed, Backend::Redis, false), &[]);
         assert_eq!(of(7), of(7));
         assert_ne!(of(7), of(8));
     }
@@ -253,24 +327,38 @@ mod tests {
     #[test]
     fn every_kind_of_fault_comes_within_ten_minutes() {
         let kinds = |backend, beyond| {
-            let all = schedule(plan(1, backend, beyond));
+            let all = schedule(plan(1, backend, beyond), &[]);
             let set: std::collections::BTreeSet<_> =
                 all.iter().map(|planned| planned.fault.kind()).collect();
             set.len()
         };
-        assert_eq!(kinds(Backend::Redis, false), 10 + 9 + 2);
-        assert_eq!(kinds(Backend::Redis, true), 7 + 9 + 2);
+        assert_eq!(kinds(Backend::Redis, false), 13 + 9 + 2 + 2);
+        assert_eq!(kinds(Backend::Redis, true), 6 + 9 + 2);
         assert_eq!(kinds(Backend::Sqlite, false), 3);
+    }
+
+    #[test]
+    fn only_what_is_wanted_comes_and_it_comes_often() {
+        let only = ["kill -9".to_owned(), "take turns".to_owned()];
+        let all = schedule(plan(1, Backend::Redis, false), &only);
+        let kinds: std::collections::BTreeSet<_> =
+            all.iter().map(|planned| planned.fault.kind()).collect();
+        assert_eq!(kinds.into_iter().collect::<Vec<_>>(), ["kill -9", "servers take turns"]);
+        assert!(all.len() > 300, "{} in ten minutes", all.len());
+        let short = Plan { time: Duration::from_secs(10), ..plan(1, Backend::Redis, false) };
+        assert_eq!(schedule(short, &["a bad day".into()]), []);
     }
 
     #[test]
     fn nothing_is_forgotten_where_clocks_jump() {
         let plan = plan(3, Backend::Redis, true);
-        for planned in schedule(plan) {
+        for planned in schedule(plan, &[]) {
             if let Fault::Node { kind, .. } = planned.fault {
-                let forgets = [NodeFault::Empty, NodeFault::Flush].contains(&kind)
-                    || matches!(kind, NodeFault::Replica { .. });
-                assert!(!forgets, "{kind:?}");
+                use NodeFault as N;
+                let remembers =
+                    matches!(kind, N::Stop | N::KillClients | N::Full | N::Sleep | N::Evict)
+                        || matches!(kind, N::ClockJump { .. });
+                assert!(remembers, "{kind:?}");
             }
         }
         assert!((0..5).all(|node| persistence(&plan, node) == Persistence::Always));
@@ -279,7 +367,7 @@ mod tests {
     #[test]
     fn faults_of_one_place_do_not_meet() {
         let mut until = [Duration::ZERO; 5];
-        for planned in schedule(plan(5, Backend::Redis, false)) {
+        for planned in schedule(plan(5, Backend::Redis, false), &[]) {
             if let Fault::Node { nodes, .. } = &planned.fault {
                 for node in nodes {
                     assert!(until[*node] <= planned.from, "{planned:?}");

@@ -79,7 +79,7 @@ fn five_redis_nodes_keep_every_promise_for_a_minute() {
         return;
     }
     let report = run(&["--seconds", "60", "--seed", "1"]);
-    assert!(verdicts(&report, Outcome::Kept) >= 8, "at most late writes may be missing");
+    assert!(verdicts(&report, Outcome::Kept) >= 11, "at most late writes may be missing");
     assert!(report.faults.len() >= 10, "{:?}", report.faults);
 }
 
@@ -159,6 +159,7 @@ fn what_cannot_be_tried_is_said_and_ends_with_two() {
         (&["--backend", "sqlite", "--beyond"][..], "no assumptions to break"),
         (&["--holders", "1"][..], "2..=500"),
         (&["check", "/nowhere"][..], "/nowhere"),
+        (&["--backend", "sqlite", "--only", "a bad day"][..], "no fault is called"),
         (&[][..], "redis-server not found: run ./test once"),
     ] {
         let output =

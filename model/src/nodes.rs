@@ -299,6 +299,7 @@ impl Nodes {
                 expires_by_wall: false,
             },
             others: Vec::new(),
+            addresses: 1,
         };
         let mut admission = Admission::new(policy(self.members, quarantine), NOBODY);
         match admission.examine(NOW, NOW, &facts, life.into(), None) {

@@ -161,6 +161,7 @@ impl Server {
                 expires_by_wall: true,
             },
             others: Vec::new(),
+            addresses: 1,
         }
     }
 

@@ -4,28 +4,58 @@ use std::collections::HashMap;
 
 use super::{Finding, Section};
 
-pub(super) fn judge(sections: &[Section]) -> Finding {
+/// Two holders of one lock at the same time.
+#[derive(Debug, Clone, Copy)]
+pub struct Overlap<'a> {
+    /// Who had it.
+    pub first: &'a Section,
+    /// Who got it nevertheless.
+    pub second: &'a Section,
+}
+
+impl Overlap<'_> {
+    /// From when on both were valid.
+    pub fn from(&self) -> u64 {
+        self.second.granted
+    }
+
+    /// Until when both were.
+    pub fn to(&self) -> u64 {
+        self.first.end().min(self.second.end())
+    }
+}
+
+/// All of them, the earliest first.
+pub fn overlaps(sections: &[Section]) -> Vec<Overlap<'_>> {
     let mut by_lock: HashMap<&str, Vec<&Section>> = HashMap::new();
     for section in sections.iter().filter(|section| section.granted < section.end()) {
         by_lock.entry(&section.lock).or_default().push(section);
     }
-    let mut evidence = Vec::new();
-    let mut judged = 0;
+    let mut found = Vec::new();
     for sections in by_lock.values_mut() {
-        judged += sections.len();
         sections.sort_by_key(|section| section.granted);
         let mut longest: Option<&Section> = None;
-        for section in sections.iter() {
-            if let Some(before) = longest.filter(|before| section.granted < before.end()) {
-                let both = before.end().min(section.end()) - section.granted;
-                let ms = both as f64 / 1e6;
-                let line = format!("{before} and {section} both held it for {ms:.3} ms");
-                evidence.push((section.granted, line));
+        for second in sections.iter().copied() {
+            if let Some(first) = longest.filter(|first| second.granted < first.end()) {
+                found.push(Overlap { first, second });
             }
-            if longest.is_none_or(|before| section.end() > before.end()) {
-                longest = Some(section);
+            if longest.is_none_or(|before| second.end() > before.end()) {
+                longest = Some(second);
             }
         }
     }
-    Finding::in_time("two holders are never valid at once", evidence, format!("{judged} holds"))
+    found.sort_by_key(Overlap::from);
+    found
+}
+
+pub(super) fn judge(sections: &[Section]) -> Finding {
+    let evidence: Vec<_> = overlaps(sections)
+        .iter()
+        .map(|overlap| {
+            let ms = (overlap.to() - overlap.from()) as f64 / 1e6;
+            format!("{} and {} both held it for {ms:.3} ms", overlap.first, overlap.second)
+        })
+        .collect();
+    let judged = sections.iter().filter(|section| section.granted < section.end()).count();
+    Finding::of("two holders are never valid at once", &evidence, format!("{judged} holds"))
 }

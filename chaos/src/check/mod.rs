@@ -3,6 +3,7 @@
 mod exclusion;
 mod fences;
 mod linear;
+mod lives;
 mod lost;
 mod progress;
 mod section;
@@ -12,6 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::History;
 
+pub use exclusion::{Overlap, overlaps};
+pub(crate) use lives::word;
+pub use lives::{Won, ballots};
 pub(crate) use progress::whole_sections;
 pub use section::{Section, sections};
 pub(crate) use store::{late_in_log, refused};
@@ -80,11 +84,14 @@ const SHOWN: usize = 5;
 /// All judges.
 pub fn all(history: &History) -> Vec<Finding> {
     let sections = sections(history);
-    let mut findings = vec![exclusion::judge(&sections), linear::judge(&sections)];
+    let mut findings =
+        vec![exclusion::judge(&sections), linear::judge(&sections), lives::remembered(history)];
     if history.meta.beyond {
         findings = findings.into_iter().map(Finding::without_promise).collect();
     }
     findings.extend([
+        lives::counted_once(history),
+        lives::of_one_server(history),
         fences::unique(&sections),
         fences::grow(&sections),
         lost::judge(history),

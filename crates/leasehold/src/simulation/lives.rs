@@ -242,7 +242,8 @@ async fn balanced(world: &Arc<World>) -> (Town, Vec<Arc<Site>>) {
     drop(town.open("first").await);
     let firsts = town.sites.clone();
     let names = firsts.iter().map(|first| format!("{}b", first.name));
-    let seconds: Vec<_> = names.collect::<Vec<_>>().iter().map(|name| town.add_server(name)).collect();
+    let seconds: Vec<_> =
+        names.collect::<Vec<_>>().iter().map(|name| town.add_server(name)).collect();
     let lead = |town: &Town, both: bool| {
         for ((address, first), second) in town.addresses.iter().zip(&firsts).zip(&seconds) {
             let sites: &[_] = if both { &[first, second] } else { &[second] };

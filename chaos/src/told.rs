@@ -1,0 +1,155 @@
+//! What the library tells of its ballots and of the nodes' records, written into the history of the
+//! holder whose library it is.
+
+use std::fmt;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event as Told, Metadata, Subscriber};
+
+use crate::history::{Ballot, Event, Log, Vote};
+
+const BALLOT: &str = "leasehold::ballot";
+const RECORD: &str = "leasehold::record";
+
+/// Writes down from now on what the library of this process tells.
+pub fn listen(log: Log) -> io::Result<()> {
+    tracing::subscriber::set_global_default(Scribe { log: Mutex::new(log) })
+        .map_err(io::Error::other)
+}
+
+struct Scribe {
+    log: Mutex<Log>,
+}
+
+impl Subscriber for Scribe {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        // Also asked by `tracing::enabled!`, of what is neither a span nor an event.
+        !metadata.is_span() && [BALLOT, RECORD].contains(&metadata.target())
+    }
+
+    fn event(&self, told: &Told<'_>) {
+        let mut words = Words::default();
+        told.record(&mut words);
+        let event = match told.metadata().target() {
+            BALLOT => words.ballot().map(Event::Ballot),
+            RECORD => words.record(),
+            _ => None,
+        };
+        if let Some(event) = event {
+            // Without its history a holder is of no use, and the run ends with it.
+            let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+            log.now(event).expect("the history can be written");
+        }
+    }
+
+    // Spans are not listened to.
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// The fields of an event.
+#[derive(Debug, Default)]
+struct Words(Vec<(&'static str, String)>);
+
+impl Words {
+    fn take(&mut self, name: &str) -> Option<String> {
+        let at = self.0.iter().position(|(field, _)| *field == name)?;
+        Some(self.0.swap_remove(at).1)
+    }
+
+    fn ballot(mut self) -> Option<Ballot> {
+        Some(Ballot {
+            kind: self.take("kind")?,
+            lock: self.take("lock")?,
+            holder: self.take("holder")?,
+            fence: self.take("fence")?.parse().ok()?,
+            asked_at: self.take("asked_at_ns")?.parse().ok()?,
+            votes: votes(&self.take("votes")?)?,
+        })
+    }
+
+    fn record(mut self) -> Option<Event> {
+        Some(Event::Record {
+            node: self.take("node")?,
+            record: self.take("record")?,
+            expected: self.take("expected")?,
+            replaced: self.take("replaced")? == "true",
+        })
+    }
+}
+
+/// `<node>|<life>|<run>|<word>`, with a space between two.
+fn votes(text: &str) -> Option<Vec<Vote>> {
+    let vote = |text: &str| {
+        let mut words = text.split('|').map(str::to_owned);
+        let mut next = || words.next();
+        Some(Vote { node: next()?, life: next()?, run: next()?, word: next()? })
+    };
+    text.split_whitespace().map(vote).collect()
+}
+
+impl Visit for Words {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.push((field.name(), format!("{value:?}")));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.push((field.name(), value.to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{At, read_lines};
+
+    #[test]
+    fn ballots_and_records_are_written_down_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history");
+        let log = Mutex::new(Log::open(&path).unwrap());
+        tracing::subscriber::with_default(Scribe { log }, || {
+            tracing::trace!(
+                target: "leasehold::ballot", kind = "extend", lock = "l", holder = %"h:1",
+                fence = 7_u64, asked_at_ns = 5_u64, votes = "n1|0a|f00|extended n2|0b|f01|healed",
+                "ballot"
+            );
+            tracing::trace!(
+                target: "leasehold::record", node = "n1", record = "leasehold2 a=b", expected = "",
+                replaced = true, "record"
+            );
+            tracing::error!(target: "leasehold", "not this");
+        });
+        let told: Vec<At<Event>> = read_lines(&path).unwrap();
+        let vote = |node: &str, life: &str, run: &str, word: &str| Vote {
+            node: node.into(),
+            life: life.into(),
+            run: run.into(),
+            word: word.into(),
+        };
+        let ballot = Ballot {
+            kind: "extend".into(),
+            lock: "l".into(),
+            holder: "h:1".into(),
+            fence: 7,
+            asked_at: 5,
+            votes: vec![vote("n1", "0a", "f00", "extended"), vote("n2", "0b", "f01", "healed")],
+        };
+        let record = Event::Record {
+            node: "n1".into(),
+            record: "leasehold2 a=b".into(),
+            expected: String::new(),
+            replaced: true,
+        };
+        let told: Vec<_> = told.into_iter().map(|line| line.what).collect();
+        assert_eq!(told, [Event::Ballot(ballot), record]);
+    }
+}
