@@ -299,6 +299,7 @@ impl Nodes {
                 expires_by_wall: false,
             },
             others: Vec::new(),
+            unmet: 0,
             addresses: 1,
         };
         let mut admission = Admission::new(policy(self.members, quarantine), NOBODY);

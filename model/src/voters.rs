@@ -68,6 +68,7 @@ impl Nodes {
             record: text,
             server: Mutation::server(self.mutation, server, written),
             others: Vec::new(),
+            unmet: 0,
             addresses: 1,
         }
     }

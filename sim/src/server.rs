@@ -161,6 +161,7 @@ impl Server {
                 expires_by_wall: true,
             },
             others: Vec::new(),
+            unmet: 0,
             addresses: 1,
         }
     }

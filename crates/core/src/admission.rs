@@ -82,6 +82,8 @@ pub enum Standing {
 pub enum Cause {
     /// It is new, or it lost its memory: nobody but a person can tell.
     Forgot,
+    /// Another process or another history of writes than before: some of its memory may be gone.
+    AnotherLife,
     /// Its clock jumped.
     Clock(ClockJump),
     /// Its member list is being changed.
@@ -121,6 +123,8 @@ pub struct Admission {
 #[derive(Debug, Clone, Default)]
 struct Lives {
     met: Vec<u128>,
+    /// When the last of them was last asked: it was there after that.
+    asked: Moment,
     /// Once one of them came back after another, none of them is the member.
     take_turns: bool,
 }
@@ -130,8 +134,13 @@ impl Lives {
     /// one that comes back, it is only not recognised.
     const REMEMBERED: usize = 16;
 
-    /// A server with this life answers. Whether it is one of several that take turns.
-    fn meet(&mut self, life: u128) -> bool {
+    /// A server answers a question of `asked`, with a life that is not older than `age`, all by
+    /// clocks that may drift by so much. Whether it is one of several that answer here.
+    ///
+    /// A life that comes back after another shows that both are there. So does one that began before
+    /// the other was last seen: a server that takes another's place begins its life after that.
+    fn meet(&mut self, life: u128, asked: Moment, age: Duration, drift: Drift) -> bool {
+        let since_the_last = asked.since(self.asked);
         match self.met.iter().position(|met| *met == life) {
             Some(at) if at + 1 == self.met.len() => {}
             Some(_) => self.take_turns = true,
@@ -140,12 +149,15 @@ impl Lives {
                     // Somebody put it right: a life that none of them had.
                     self.met.clear();
                 }
+                let slack = drift.allowance(since_the_last);
+                self.take_turns = !self.met.is_empty() && age > since_the_last + slack;
                 self.met.push(life);
                 if self.met.len() > Self::REMEMBERED {
                     self.met.remove(0);
                 }
             }
         }
+        self.asked = asked;
         self.take_turns
     }
 }
@@ -249,6 +261,13 @@ impl Admission {
         if let Some(reason) = self.unfit(facts).or_else(|| self.several_servers(facts)) {
             return self.refuse(reason);
         }
+        if self.compared.is_none() && facts.unmet > 0 {
+            // Behind one that hangs may be another server, which answers others.
+            let count = facts.unmet;
+            let reason = format!("not compared yet: {count} further connection(s) met nobody");
+            self.standing = Standing::Down(NodeError::NotVoting { reason });
+            return AdmissionStep::Settled;
+        }
         if self.compared.as_ref() != Some(&facts.server.run_id) {
             // Another server than the one that was compared. It says nothing before it is, too:
             // one that only some connections meet may have been admitted by others.
@@ -284,10 +303,11 @@ impl Admission {
             // Nothing that it says of its disk tells which of the last writes are missing.
             return self.begin_life(received, facts, Some((text, &record)), life);
         }
-        if self.lives.meet(record.life) {
+        let age = Duration::from_micros(facts.clock.0.saturating_sub(record.born.0));
+        if self.lives.meet(record.life, sent, age, self.policy.drift) {
             return self.refuse(format!(
-                "several servers take turns at its address (this one has life {:.8}, and came \
-                 back after another): let the address lead to one server, and restart this program",
+                "several servers take turns at its address (this one has life {:.8}, and was there \
+                 beside another): let the address lead to one server, and restart this program",
                 format!("{:032x}", record.life)
             ));
         }
@@ -311,7 +331,9 @@ impl Admission {
         let record = self.new_life(facts, old.map(|(_, record)| record), life);
         let until = now.plus(self.policy.quarantine_for(record.max_ttl));
         self.standing = match record.state {
-            RecordState::Quarantined => Standing::Waiting { until, cause: Cause::Forgot },
+            RecordState::Quarantined => {
+                Standing::Waiting { until, cause: Cause::of(record.origin) }
+            }
             _ => Standing::Unknown,
         };
         let expected = old.map(|(text, _)| Arc::from(text.as_str()));
@@ -355,6 +377,8 @@ impl Admission {
         // Until several agree, several are asked.
         if other.is_some() {
             self.compared = None;
+        } else if self.compared.is_none() && facts.unmet > 0 {
+            return None;
         } else if !facts.others.is_empty() || self.compared.is_none() {
             self.compared = Some(run_id.clone());
         }
@@ -460,7 +484,7 @@ impl Admission {
         self.standing = match (record.state, self.suspended) {
             (RecordState::Quarantined, _) => Standing::Waiting {
                 until: now.plus(self.left_of_quarantine(record, facts)),
-                cause: Cause::Forgot,
+                cause: Cause::of(record.origin),
             },
             (RecordState::Barred, _) => {
                 Standing::Waiting { until: now.plus(Duration::from_secs(1)), cause: Cause::Barred }
@@ -543,10 +567,22 @@ impl Standing {
     }
 }
 
+impl Cause {
+    fn of(origin: Origin) -> Self {
+        match origin {
+            Origin::First => Self::Forgot,
+            Origin::Later | Origin::Succession => Self::AnotherLife,
+        }
+    }
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Forgot => f.write_str("it is new or lost its memory"),
+            Self::AnotherLife => {
+                f.write_str("it restarted, copied another server or got its first replica")
+            }
             Self::Clock(jump) => jump.fmt(f),
             Self::Barred => f.write_str("its member list is being changed"),
         }
@@ -588,6 +624,7 @@ mod tests {
                 expires_by_wall: true,
             },
             others: Vec::new(),
+            unmet: 0,
             addresses: 1,
         }
     }
@@ -817,6 +854,52 @@ mod tests {
         assert!(!votes(2) && !votes(1), "and nobody can tell who is the member");
         assert!(votes(3), "somebody put it right");
         assert!(votes(3) && votes(1), "what was before that is forgotten");
+    }
+
+    #[test]
+    fn a_life_that_began_while_another_was_there_is_refused_and_a_successor_is_not() {
+        let policy = policy(3);
+        let at = |s: u64| Moment::from_millis(s * 1000);
+        let second = |born: u64| {
+            let record = Record {
+                life: 2,
+                run_id: "run2".into(),
+                born: WallMicros(born * SECOND),
+                ..admitted(&policy)
+            };
+            let mut facts = facts(5_000 * SECOND, Some(&record));
+            facts.server.run_id = "run2".into();
+            facts.others = vec!["run2".into()];
+            facts
+        };
+        // The first was last seen ten seconds ago. Clocks are not compared: only how old a life is.
+        for (age, votes) in [(9, true), (11, false), (3_600, false)] {
+            let mut admission = Admission::new(policy.clone(), "a");
+            let first = facts(9_000 * SECOND, Some(&admitted(&policy)));
+            admission.examine(at(100), at(100), &first, 0, None);
+            assert!(admission.standing().pass().is_some());
+            admission.examine(at(110), at(110), &second(5_000 - age), 0, None);
+            // A jump of the clock, which this is as well, is another matter.
+            let is_refused = matches!(admission.standing(), Standing::Refused { .. });
+            assert_eq!(is_refused, !votes, "{age} s old: {:?}", admission.standing());
+        }
+    }
+
+    #[test]
+    fn a_connection_that_meets_nobody_is_no_comparison() {
+        let policy = policy(3);
+        let mut admission = Admission::new(policy.clone(), "a");
+        let mut shown = facts(9, Some(&admitted(&policy)));
+        shown.others = vec!["run1".into()];
+        shown.unmet = 1;
+        examine(&mut admission, &shown);
+        let objection = admission.standing().objection(Moment::default()).unwrap().to_string();
+        assert!(objection.contains("not compared yet"), "{objection}");
+        assert_eq!(admission.compares(), 2);
+        shown.others.push("run1".into());
+        shown.unmet = 0;
+        examine(&mut admission, &shown);
+        assert!(admission.standing().pass().is_some());
     }
 
     #[test]

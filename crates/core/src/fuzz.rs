@@ -171,6 +171,7 @@ fn facts(input: &mut Input<'_>, written: Option<&str>) -> Facts {
             expires_by_wall: input.below(2) == 0,
         },
         others: (0..input.below(3)).map(|_| input.pick(&["one", "two"]).to_owned()).collect(),
+        unmet: input.below(2),
         addresses: input.number() as usize,
     }
 }

@@ -199,6 +199,8 @@ pub struct Facts {
     pub server: ServerFacts,
     /// The run ids that other connections to the same address met.
     pub others: Vec<String>,
+    /// How many connections that were made to compare met nobody.
+    pub unmet: usize,
     /// How many addresses its name has, as far as its name has any.
     pub addresses: usize,
 }

@@ -39,10 +39,14 @@ impl Locks {
             let mut admission = Admission::new(policy, node.as_str());
             let (now, life) = (self.cluster().now(), crate::chance::nonce());
             let step = admission.examine(now, now, &facts, life, twin.as_ref());
-            if let Standing::Refused { reason } | Standing::Foreign { reason } =
-                admission.standing()
-            {
-                return Err(InitError::Refused { node, reason: reason.clone() });
+            match admission.standing() {
+                Standing::Refused { reason } | Standing::Foreign { reason } => {
+                    return Err(InitError::Refused { node, reason: reason.clone() });
+                }
+                Standing::Down(error) => {
+                    return Err(InitError::Unreachable { node, error: error.clone() });
+                }
+                _ => {}
             }
             let is_known = facts
                 .record
@@ -223,15 +227,16 @@ impl Locks {
         let (facts, met) = tokio::join!(self.facts(), self.meet_servers());
         let mut facts = facts?;
         for (facts, (_, met)) in facts.iter_mut().zip(met) {
-            facts.others.extend(met);
+            facts.unmet = met.iter().filter(|met| met.is_none()).count();
+            facts.others.extend(met.into_iter().flatten());
         }
         Ok(facts)
     }
 
     /// Opens several connections to each node, for a moment, and says which servers they met: the
-    /// run ids of those that answered. Two different ones are two servers behind one name, or one
-    /// that restarted just now.
-    pub async fn meet_servers(&self) -> Vec<(NodeId, Vec<String>)> {
+    /// run id of each, or `None` where nobody answered. Two different ones are two servers behind one
+    /// name, or one that restarted just now.
+    pub async fn meet_servers(&self) -> Vec<(NodeId, Vec<Option<String>>)> {
         let cluster = self.cluster();
         let mut meetings = JoinSet::new();
         for (index, member) in cluster.members.iter().enumerate() {

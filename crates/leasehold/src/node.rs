@@ -60,8 +60,7 @@ pub trait Node: Send + Sync + 'static {
     fn generation(&self) -> watch::Receiver<u64>;
 
     /// Opens so many further connections to the same address, for a moment, and says whom each met:
-    /// the run ids of those that met somebody. Nobody, where an address cannot have several servers
-    /// behind it.
+    /// its run id, or `None`. Nothing, where an address cannot have several servers behind it.
     fn meet(&self, connections: usize) -> Meeting {
         let _ = connections;
         Box::pin(std::future::ready(Vec::new()))
@@ -108,8 +107,8 @@ pub trait Node: Send + Sync + 'static {
     }
 }
 
-/// The run ids of the servers that connections met.
-pub type Meeting = std::pin::Pin<Box<dyn Future<Output = Vec<String>> + Send>>;
+/// The run ids of the servers that connections met; `None` for one that met nobody.
+pub type Meeting = std::pin::Pin<Box<dyn Future<Output = Vec<Option<String>>> + Send>>;
 
 /// Told what became of a watch.
 pub type OnWatched = Box<dyn Fn(Watched) + Send + Sync>;

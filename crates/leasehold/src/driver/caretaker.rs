@@ -78,12 +78,17 @@ async fn care(cluster: Weak<Cluster>, member: Arc<Member>, settings: CaretakerSe
 /// Asks the node about itself until the core has nothing more to write there.
 async fn examine(cluster: &Arc<Cluster>, member: &Arc<Member>) {
     for _ in 0..EXAMINATIONS_IN_A_ROW {
-        let before = member.notes().admission.standing().clone();
+        let (before, compared) = {
+            let admission = &member.notes().admission;
+            (admission.standing().clone(), admission.compares() > 0)
+        };
         let seen = match look(cluster, member).await {
             Ok(seen) => seen,
             Err(error) => return gone(cluster, member, &before, error),
         };
         match judge(cluster, member, &seen) {
+            // Another server than the one that was compared.
+            AdmissionStep::Settled if !compared && member.notes().admission.compares() > 0 => {}
             AdmissionStep::Settled => {
                 member.examined(|_| {});
                 return report(member, &before);
@@ -121,7 +126,8 @@ async fn look(cluster: &Arc<Cluster>, member: &Arc<Member>) -> Result<Seen, Node
     };
     match answer? {
         Reply::Facts(mut facts) => {
-            facts.others.extend(met);
+            facts.unmet = met.iter().filter(|met| met.is_none()).count();
+            facts.others.extend(met.into_iter().flatten());
             Ok(Seen { sent, received, facts })
         }
         _ => Err(NodeError::Garbled { reason: "a probe was answered with something else".into() }),

@@ -66,6 +66,7 @@ impl Node for MemoryNode {
                     expires_by_wall: false,
                 },
                 others: Vec::new(),
+                unmet: 0,
                 addresses: 1,
             })),
             request => table.apply(now, wall, identity, request),

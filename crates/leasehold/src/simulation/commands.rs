@@ -104,11 +104,12 @@ impl Session {
     }
 
     fn script(&self, site: &Site, sha: &str, rest: &[&str]) -> Vec<u8> {
-        let Some((word, bound_to)) = site.redis().scripts.get(sha).cloned() else {
+        let Some((word, asks)) = site.redis().scripts.get(sha).cloned() else {
             return b"-NOSCRIPT No matching script. Please use EVAL.\r\n".to_vec();
         };
-        if site.redis().flavor.keeps_scripts() && bound_to.is_some_and(|run| run != run_id(site)) {
-            return b"-NOSCRIPT this server restarted\r\n".to_vec();
+        let info = info(site);
+        if !asks.iter().all(|asked| info.lines().any(|line| line == asked)) {
+            return b"-NOSCRIPT not the server that was examined\r\n".to_vec();
         }
         let keys: usize = rest[0].parse().expect("a number of keys");
         let (keys, args) = rest[1..].split_at(keys);
@@ -228,10 +229,10 @@ impl Session {
 }
 
 fn load(site: &Site, text: &str) -> String {
-    let hint = || hint_script_name(text).map(|word| (word, None));
-    let (word, bound_to) = script_name(text).or_else(hint).expect("our script");
+    let hint = || hint_script_name(text).map(|word| (word, Vec::new()));
+    let script = script_name(text).or_else(hint).expect("our script");
     let sha = sha1(text);
-    site.redis().scripts.insert(sha.clone(), (word, bound_to.map(str::to_owned)));
+    site.redis().scripts.insert(sha.clone(), script);
     sha
 }
 

@@ -91,8 +91,8 @@ pub(super) struct Redis {
     pub(super) replication_id: u64,
     /// Whether it copies another server, and so takes no writes.
     pub(super) is_replica: bool,
-    /// What each does, and to which run id it is bound.
-    pub(super) scripts: BTreeMap<String, (&'static str, Option<String>)>,
+    /// What each does, and which lines of INFO it asks for.
+    pub(super) scripts: BTreeMap<String, (&'static str, Vec<String>)>,
     /// Gone with each restart.
     pub(super) bystanders: Bystanders,
 }

@@ -34,7 +34,7 @@ pub(super) struct Patient {
     pub(super) rehearsal: Vec<(&'static str, NodeReports)>,
     pub(super) hosts: BTreeMap<String, Vec<IpAddr>>,
     /// The servers that several connections to each node met.
-    pub(super) met: Vec<Vec<String>>,
+    pub(super) met: Vec<Vec<Option<String>>>,
 }
 
 /// A ttl should be this many round trips long, or leases are spent on asking.
@@ -248,7 +248,7 @@ fn eviction(node: &NodeHealth) -> Option<Finding> {
 fn several_servers(patient: &Patient, index: usize) -> Option<Finding> {
     let node = &patient.nodes[index];
     let cli = redis_cli(node);
-    let met: BTreeSet<_> = patient.met.get(index)?.iter().collect();
+    let met: BTreeSet<_> = patient.met.get(index)?.iter().flatten().collect();
     if met.len() > 1 {
         let count = patient.met[index].len();
         return Some(
@@ -275,6 +275,19 @@ fn several_servers(patient: &Patient, index: usize) -> Option<Finding> {
                 format!("{host} has {count} addresses"),
                 "behind each may be another server with locks of its own: two holders",
                 "give the member a name that leads to one address",
+            )
+            .at(node),
+        );
+    }
+    let silent = patient.met[index].iter().filter(|met| met.is_none()).count();
+    if silent > 0 {
+        return Some(
+            Finding::bad(
+                Level::Warning,
+                "several servers",
+                format!("{silent} of {} connections to it met nobody", patient.met[index].len()),
+                "a new client does not count it before two further connections were answered",
+                format!("see how many it takes: {cli} CONFIG GET maxclients"),
             )
             .at(node),
         );

@@ -295,7 +295,8 @@ impl Desk {
         };
         let record = Some(answer::record(&cluster, self.max_ttl_default).to_string());
         let (generation, clock) = (GENERATION, self.clock.wall());
-        Ok(Facts { generation, clock, record, server, others: Vec::new(), addresses: 1 })
+        let (others, unmet, addresses) = (Vec::new(), 0, 1);
+        Ok(Facts { generation, clock, record, server, others, unmet, addresses })
     }
 
     fn known_version(&self) -> MutexGuard<'_, Option<String>> {

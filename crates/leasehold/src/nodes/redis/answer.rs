@@ -19,7 +19,7 @@ use super::read::{
     is_unusable, is_wrong_type, looked, only, owner, record, tagged,
 };
 use super::resp::Value;
-use super::script::{Bound, CallBy};
+use super::script::{Bound, CallBy, Doubts};
 
 /// What comes after the replies to one stage.
 #[derive(Debug)]
@@ -63,8 +63,8 @@ impl Exchange {
                 let mut loads = loads.iter().filter(|load| !is_forgotten(load));
                 loads.try_for_each(|load| accepted(load).map(|_| ()))?;
                 let examined = examined(last)?;
-                if examined.server.run_id != scripts.run_id {
-                    return self.load(&examined, tries);
+                if !scripts.is_to(&examined.server) {
+                    return self.load(&examined, session, tries);
                 }
                 session.scripts = Some(scripts);
                 session.answer_probe(examined)
@@ -75,9 +75,9 @@ impl Exchange {
             (Stage::Keyless, _) => session.answer_probe(examined(replies)?),
             (Stage::Only, Request::Probe) => {
                 let examined = examined(replies)?;
-                let is_known = |scripts: &Arc<Bound>| scripts.run_id == examined.server.run_id;
+                let is_known = |scripts: &Arc<Bound>| scripts.is_to(&examined.server);
                 if !session.scripts.as_ref().is_some_and(is_known) {
-                    return self.load(&examined, 0);
+                    return self.load(&examined, session, 0);
                 }
                 session.answer_probe(examined)
             }
@@ -180,7 +180,7 @@ impl Exchange {
 
     /// The server is to know the scripts that are bound to it. What was examined is not the answer: by
     /// the time they are there it may be another server that knows them.
-    fn load(self, examined: &Examined, tries: usize) -> Read<Step> {
+    fn load(self, examined: &Examined, session: &Session, tries: usize) -> Read<Step> {
         if examined.edition.is_too_old() {
             let reason = format!("{} is too old: it must be 6.2 or later", examined.server.version);
             return Err(NodeError::Rejected { reason });
@@ -189,7 +189,9 @@ impl Exchange {
             let reason = "several servers take turns at its address: give each its own".to_owned();
             return Err(NodeError::Rejected { reason });
         }
-        let scripts = Bound::to(&examined.server.run_id, examined.edition.keeps_scripts());
+        let restart = examined.edition.keeps_scripts();
+        let doubts = Doubts { restart, copy: !session.is_told_of_flushes };
+        let scripts = Bound::to(&examined.server, doubts);
         Ok(self.again(Stage::Load { scripts: Arc::new(scripts), tries: tries + 1 }))
     }
 
@@ -299,8 +301,16 @@ impl Session {
         self.compare_and_delete = edition.compare_and_delete();
         self.facts = Some(server.clone());
         let others = self.beside.other_than(&server.run_id).into_iter().collect();
-        let (generation, addresses) = (self.generation, self.addresses);
-        Reply::Facts(Box::new(Facts { generation, clock, record, server, others, addresses }))
+        let (generation, unmet, addresses) = (self.generation, 0, self.addresses);
+        Reply::Facts(Box::new(Facts {
+            generation,
+            clock,
+            record,
+            server,
+            others,
+            unmet,
+            addresses,
+        }))
     }
 }
 

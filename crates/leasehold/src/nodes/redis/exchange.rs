@@ -36,6 +36,8 @@ pub(super) struct Session {
     pub(super) prefix: Arc<str>,
     /// How many addresses the server's name has.
     pub(super) addresses: usize,
+    /// Whether the server says on this connection that it dropped all its data.
+    pub(super) is_told_of_flushes: bool,
     /// As of the last examination.
     pub(super) facts: Option<ServerFacts>,
     pub(super) compare_and_delete: Option<CompareAndDelete>,
@@ -53,12 +55,14 @@ impl Session {
         generation: u64,
         prefix: Arc<str>,
         addresses: usize,
+        is_told_of_flushes: bool,
         beside: Arc<Beside>,
     ) -> Self {
         Self {
             generation,
             prefix,
             addresses,
+            is_told_of_flushes,
             facts: None,
             compare_and_delete: None,
             scripts: None,
@@ -460,10 +464,11 @@ impl Session {
             persists: false,
             expires_by_wall: true,
         };
+        let doubts = script::Doubts { restart: false, copy: false };
         Self {
+            scripts: Some(Arc::new(Bound::to(&facts, doubts))),
             facts: Some(facts),
-            scripts: Some(Arc::new(Bound::to("f00", false))),
-            ..Self::new(generation, "p:".into(), 1, Arc::default())
+            ..Self::new(generation, "p:".into(), 1, true, Arc::default())
         }
     }
 }

@@ -18,19 +18,20 @@ const CLIENT_NAME: &[u8] = b"leasehold";
 /// The name of a connection that is there for those who wait.
 pub(super) const WAITING_NAME: &[u8] = b"leasehold-waits";
 
-/// Logs in and listens. `flushed` is called when the server says that it dropped all its data.
+/// Logs in and listens. `flushed` is called when the server says that it dropped all its data; returns
+/// whether it will.
 pub(super) async fn shake_hands(
     link: &mut Link,
     config: &RedisConfig,
     knocks: &Arc<Knocks>,
     flushed: impl Fn() + Send + Sync + 'static,
-) -> Result<(), NodeError> {
+) -> Result<bool, NodeError> {
     log_in(link, config, CLIENT_NAME).await?;
     let mut out = Vec::new();
-    let mut replies = select(config, &mut out);
+    let selects = select(config, &mut out);
+    let mut replies = selects;
     if link.incoming.resp3 {
-        // It tells of a flush, and of nothing else unless we ask for it. One that may not do this
-        // for us does without: what happens between two looks is then seen at the next.
+        // It tells of a flush, and of nothing else unless we ask for it.
         encode(&mut out, &[b"CLIENT", b"TRACKING", b"ON", b"OPTIN"]);
         replies += 1;
     }
@@ -48,16 +49,16 @@ pub(super) async fn shake_hands(
         false => knocks.hear(push),
     }));
     if replies == 0 {
-        return Ok(());
+        return Ok(false);
     }
     let replies = link.call(&out, replies).await?;
-    if config.db != 0 {
-        accepted(replies.first().unwrap_or(&Value::Nil), "")?;
-    }
+    let (chosen, replies) = replies.split_at(selects);
+    chosen.iter().try_for_each(|select| accepted(select, "").map(|_| ()))?;
     if channel.is_some() && replies.last().is_some_and(is_no_subscription) {
         link.call(&[], 1).await?;
     }
-    Ok(())
+    let is_tracked = replies.first().is_some_and(|tracking| tracking.error().is_none());
+    Ok(link.incoming.resp3 && is_tracked)
 }
 
 /// Chooses the database, where it is not the one that every connection begins with: a proxy may pass

@@ -172,7 +172,7 @@ impl Node for RedisNode {
             }
             let mut met = Vec::new();
             while let Some(meeting) = meetings.join_next().await {
-                met.extend(meeting.ok().flatten());
+                met.push(meeting.ok().flatten());
             }
             met
         })

@@ -3,10 +3,13 @@
 //! Those that vote or write the record are *bound* to the server that was examined: its run id stands
 //! in their text, so that a server that restarted, or is another, does not know them. It answers
 //! NOSCRIPT, which means "examine again" and never "send it whole": behind a proxy that keeps our
-//! connection nothing else would tell. The others may be carried out by any server, and are sent whole
-//! to one that does not know them.
+//! connection nothing else would tell. Called without arguments they do nothing, which is how they are
+//! left at a server. The others may be carried out by any server, and are sent whole to one that does
+//! not know them.
 
 use std::sync::LazyLock;
+
+use leasehold_core::ServerFacts;
 
 use super::resp::word;
 
@@ -42,7 +45,9 @@ pub(super) static INSPECT: LazyLock<Script> =
 /// The scripts that one server knows, and no other.
 #[derive(Debug)]
 pub(super) struct Bound {
-    pub(super) run_id: String,
+    run_id: String,
+    /// Where the scripts compare it themselves.
+    replication_id: Option<String>,
     pub(super) acquire: Script,
     pub(super) extend: Script,
     pub(super) force_release: Script,
@@ -50,26 +55,47 @@ pub(super) struct Bound {
     pub(super) forget: Script,
 }
 
+/// What the scripts have to ask the server for, each at some 5 µs a call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Doubts {
+    /// Its run id: before Redis 7 a server finds its scripts again when it starts.
+    pub(super) restart: bool,
+    /// Its replication id: it does not tell us when it drops its data, as over RESP2.
+    pub(super) copy: bool,
+}
+
 impl Bound {
-    /// For the server with this run id. Before Redis 7 a server finds its scripts again when it
-    /// starts; there they ask for the run id themselves, which costs it some 10 µs a call.
-    pub(super) fn to(run_id: &str, keeps_scripts: bool) -> Self {
-        let first = match keeps_scripts {
-            false => format!("-- run {run_id}\n"),
-            true => format!(
-                "if not string.find(redis.call('INFO', 'server'), 'run_id:{run_id}', 1, true) then \
-                 return redis.error_reply('NOSCRIPT this server restarted') end\n"
-            ),
+    /// For this server.
+    pub(super) fn to(server: &ServerFacts, doubts: Doubts) -> Self {
+        let mut first = format!("-- run {}\n", server.run_id);
+        let mut compare = |section: &str, field: &str, id: &str| {
+            first.push_str(&format!(
+                "if not string.find(redis.call('INFO', '{section}'), '{field}:{id}', 1, true) then \
+                 return redis.error_reply('NOSCRIPT not the server that was examined') end\n"
+            ));
         };
+        if doubts.restart {
+            compare("server", "run_id", &server.run_id);
+        }
+        if doubts.copy {
+            compare("replication", "master_replid", &server.replication_id);
+        }
         let script = |text: &str| Script::new(format!("{first}{text}"));
         Self {
-            run_id: run_id.to_owned(),
+            run_id: server.run_id.clone(),
+            replication_id: doubts.copy.then(|| server.replication_id.clone()),
             acquire: script(include_str!("acquire.lua")),
             extend: script(include_str!("extend.lua")),
             force_release: script(include_str!("force_release.lua")),
             replace_record: script(include_str!("replace_record.lua")),
             forget: script(include_str!("forget.lua")),
         }
+    }
+
+    /// Whether they are bound to this server.
+    pub(super) fn is_to(&self, server: &ServerFacts) -> bool {
+        let is_same = |id: &String| *id == server.replication_id;
+        self.run_id == server.run_id && self.replication_id.as_ref().is_none_or(is_same)
     }
 
     /// All of them, and those that are not bound but called often.
@@ -79,17 +105,18 @@ impl Bound {
     }
 }
 
-/// What a script does and to which server it is bound, by its text, for a simulated server.
+/// What a script does and what it asks the server for, by its text, for a simulated server.
 #[cfg(test)]
-pub(crate) fn name_of(text: &str) -> Option<(&'static str, Option<&str>)> {
-    let (run_id, body) = match text.split_once('\n') {
-        Some((first, body)) if first.starts_with("-- run ") => (first.rsplit(' ').next(), body),
-        Some((first, body)) if first.starts_with("if not string.find") => {
-            let (_, rest) = first.split_once("'run_id:")?;
-            (rest.split('\'').next(), body)
+pub(crate) fn name_of(text: &str) -> Option<(&'static str, Vec<String>)> {
+    let (mut body, mut asks) = (text, Vec::new());
+    while let Some((first, rest)) = body.split_once('\n') {
+        match first.strip_prefix("if not string.find(") {
+            Some(compares) => asks.extend(compares.split('\'').nth(3).map(str::to_owned)),
+            None if first.starts_with("-- run ") => {}
+            None => break,
         }
-        _ => (None, text),
-    };
+        body = rest;
+    }
     [
         ("examine", include_str!("examine.lua")),
         ("release", include_str!("release.lua")),
@@ -101,7 +128,7 @@ pub(crate) fn name_of(text: &str) -> Option<(&'static str, Option<&str>)> {
         ("forget", include_str!("forget.lua")),
     ]
     .into_iter()
-    .find_map(|(name, known)| (known == body).then_some((name, run_id)))
+    .find_map(|(name, known)| (known == body).then(|| (name, asks.clone())))
 }
 
 /// As a server computes it, in 40 hexadecimal digits.

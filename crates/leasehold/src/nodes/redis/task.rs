@@ -117,13 +117,13 @@ impl Dialer {
                 let queue = Arc::downgrade(queue);
                 move || queue.upgrade().iter().for_each(|queue| queue.void_passes())
             };
-            shake_hands(&mut link, &self.config, &self.knocks, flushed).await?;
-            Ok(link)
+            let is_told = shake_hands(&mut link, &self.config, &self.knocks, flushed).await?;
+            Ok((link, is_told))
         };
         let mut attempt = std::pin::pin!(attempt);
         let too_slow =
             |limit| NodeError::Unreachable { reason: format!("no connection within {limit:?}") };
-        let link = match timeout(self.limit, &mut attempt).await {
+        let (link, is_told_of_flushes) = match timeout(self.limit, &mut attempt).await {
             Ok(done) => done?,
             Err(_) => {
                 // It goes on, but nobody should wait for it any more.
@@ -137,7 +137,7 @@ impl Dialer {
         tracing::debug!(node = %self.config.id(), "connected");
         let generation = *queue.generation.borrow() + 1;
         let (prefix, beside) = (Arc::clone(&self.prefix), Arc::clone(&self.beside));
-        let session = Session::new(generation, prefix, link.addresses, beside);
+        let session = Session::new(generation, prefix, link.addresses, is_told_of_flushes, beside);
         queue.open(session, link.direct());
         Ok(link)
     }

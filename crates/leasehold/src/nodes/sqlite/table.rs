@@ -225,6 +225,7 @@ impl Table {
                 expires_by_wall: false,
             },
             others: Vec::new(),
+            unmet: 0,
             addresses: 1,
         })))
     }

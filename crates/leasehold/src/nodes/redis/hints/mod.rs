@@ -51,7 +51,7 @@ pub(crate) fn script_name(text: &str) -> Option<&'static str> {
 }
 
 /// How long a connection may take that is opened to compare: somebody waits for it.
-const MEET_WITHIN: Duration = Duration::from_millis(500);
+const MEET_WITHIN: Duration = Duration::from_secs(1);
 
 /// How further connections are opened.
 pub(super) struct Opener {
