@@ -11,7 +11,7 @@ use crate::support::{code, stderr};
 /// Two sets of servers, each of which the addresses led to.
 pub(crate) struct Balanced {
     pub(crate) cluster: Cluster,
-    others: Vec<RedisServer>,
+    pub(crate) others: Vec<RedisServer>,
 }
 
 impl Balanced {

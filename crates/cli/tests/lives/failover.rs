@@ -7,13 +7,13 @@ use crate::stage::{Cluster, Grant, LOCK, LockServer, copy, key, make_primary, no
 use crate::support::SOON;
 
 /// The second member has a replica, which is promoted before a lock is granted.
-struct FailedOver {
-    cluster: Cluster,
+pub(crate) struct FailedOver {
+    pub(crate) cluster: Cluster,
     replica: RedisServer,
 }
 
 impl FailedOver {
-    fn new(server: ServerBuilder) -> Self {
+    pub(crate) fn new(server: ServerBuilder) -> Self {
         let servers = server.clone().start_many(3);
         // Before anything else: a master's first replica gives it another replication id.
         let replica = server.start();
@@ -28,7 +28,7 @@ impl FailedOver {
     }
 
     /// The master takes its place again, with the data of what was its replica.
-    fn fail_back(&self) {
+    pub(crate) fn fail_back(&self) {
         let master = &self.cluster.servers[1];
         let process = master.pid();
         copy(master, &self.replica);
@@ -38,7 +38,7 @@ impl FailedOver {
         assert!(master.get("leasehold:node").is_some(), "but not who it is");
     }
 
-    fn granted(&self) -> Grant {
+    pub(crate) fn granted(&self) -> Grant {
         let held = self.cluster.granted_by_the_first_two();
         assert!(!self.replica.exists(&key(LOCK)));
         held

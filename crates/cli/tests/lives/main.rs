@@ -10,6 +10,7 @@ mod balanced;
 mod copies;
 mod failover;
 mod one_server_twice;
+mod found_later;
 mod pooled;
 mod stage;
 #[path = "../support/mod.rs"]
