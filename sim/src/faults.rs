@@ -101,7 +101,7 @@ pub enum Fault {
     Failover {
         /// Which member.
         node: usize,
-        /// The number of the replica.
+        /// Which of the spare servers is the replica.
         spare: usize,
         /// Whether the address follows; otherwise nobody meets the replica.
         moves: bool,
@@ -112,7 +112,7 @@ pub enum Fault {
     Move {
         /// Which member.
         node: usize,
-        /// The number of the other server.
+        /// Which of the spare servers it is.
         spare: usize,
     },
     /// A server restarts behind a proxy that keeps the connections of its clients.
@@ -150,7 +150,7 @@ pub enum Fault {
         client: usize,
         /// Which member.
         node: usize,
-        /// The number of the second.
+        /// Which of the spare servers is the second.
         spare: usize,
         /// Whether the second has been admitted as that member, too.
         is_admitted: bool,
@@ -215,7 +215,7 @@ impl Fault {
         client: usize,
         (short, long): (Time, Time),
     ) -> Self {
-        let spare = scenario.nodes + chance.index(scenario.spares);
+        let spare = chance.index(scenario.spares);
         let mut any = || chance.index(scenario.nodes + scenario.spares);
         let (from, to) = (any(), any());
         match chance.within(0..10) {
@@ -286,9 +286,11 @@ impl fmt::Display for Fault {
             Self::Failover { node, spare, moves, time } => {
                 let how = if *moves { "takes its place" } else { "is met by nobody" };
                 let time = shown(time);
-                write!(f, "server {spare} copies node {node}, {how}, and is copied after {time:?}")
+                write!(f, "spare {spare} copies node {node}, {how}, and is copied after {time:?}")
             }
-            Self::Move { node, spare } => write!(f, "node {node} is server {spare} from now on"),
+            Self::Move { node, spare } => {
+                write!(f, "node {node} is to be spare {spare} from now on")
+            }
             Self::RestartUnseen { node, down_for, .. } => {
                 write!(f, "node {node} restarts unseen within {:?}", shown(down_for))
             }
@@ -307,7 +309,7 @@ impl fmt::Display for Fault {
                 let time = shown(time);
                 write!(
                     f,
-                    "server {spare} answers at the address of node {node} as well for {time:?}"
+                    "spare {spare} answers at the address of node {node} as well for {time:?}"
                 )
             }
             Self::Jump { node, by } => {

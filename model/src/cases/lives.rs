@@ -50,7 +50,7 @@ pub(super) fn broken() -> Vec<Case> {
             "the roster is not consulted, and the member in the record not compared",
             F5,
             mutated(Mutation::TwinsVote, TWINS),
-            10,
+            11_519_933,
         ),
     ]
 }

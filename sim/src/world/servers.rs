@@ -50,11 +50,12 @@ impl World {
         match fault {
             Fault::Copy { from, to, time } => self.copy(from, to, time),
             Fault::Failover { node, spare, moves, time } => {
+                let spare = self.spare(spare);
                 self.fail_over(node, spare, moves, time);
             }
             Fault::Move { node, spare } => {
-                let from = self.addresses.home(node);
-                self.change(Change::Lead { node, from, to: spare });
+                let (from, to) = (self.addresses.home(node), self.spare(spare));
+                self.change(Change::Lead { node, from, to });
             }
             Fault::RestartUnseen { node, down_for, loses } => {
                 let home = self.addresses.home(node);
@@ -69,11 +70,18 @@ impl World {
                 self.after(time, Event::Change(Change::Correct { client, node }));
             }
             Fault::Turns { client, node, spare, is_admitted, time } => {
-                self.take_turns(node, spare, is_admitted, time);
+                self.take_turns(node, self.spare(spare), is_admitted, time);
                 self.cut_if_alive(client, node);
             }
             _ => unreachable!("done to something else than the servers"),
         }
+    }
+
+    /// One of the servers that are no member's.
+    fn spare(&self, which: usize) -> usize {
+        let is_spare = |server: &usize| self.addresses.member(*server).is_none();
+        let spares: Vec<usize> = (0..self.servers.len()).filter(is_spare).collect();
+        spares[which % spares.len()]
     }
 
     pub(super) fn change(&mut self, change: Change) {
