@@ -69,7 +69,8 @@ impl Protocol {
         let asked = usize::from(one.asked);
         let first = if state.turn > 0 { asked - 1 } else { 0 };
         for (n, node) in state.nodes[..self.setup.nodes].iter().enumerate() {
-            let owner = self.view(node).owner;
+            let met = self.met(state, usize::from(agent), n);
+            let owner = self.view(&state.nodes[met]).owner;
             let may_expire = self.setup.expiry && owner.is_some() && !self.setup.plain;
             let pending = node.lanes[usize::from(agent)].pending;
             for place in (first..asked).filter(|place| pending[*place] > 0) {
@@ -91,9 +92,10 @@ impl Protocol {
     fn hear(&self, state: &State, arrival: Arrival, happenings: &mut Vec<Happening>) -> u16 {
         let (table, reply) = self.answer(state, arrival);
         let one = &state.agents[usize::from(arrival.agent)];
-        let changes = table != state.nodes[usize::from(arrival.node)].table;
-        let is_heard = self.heard(one, usize::from(arrival.question), reply) > 0;
-        let believes = self.belief(state, arrival, reply).is_some();
+        let changes = table != self.asked_node(state, arrival).table;
+        let may_hear = !self.is_told(state, arrival.agent, arrival.node);
+        let is_heard = may_hear && self.heard(one, usize::from(arrival.question), reply) > 0;
+        let believes = may_hear && self.belief(state, arrival, reply).is_some();
         // What changes nothing, and what nobody waits for, might as well never have arrived.
         if is_heard || changes || believes || self.setup.plain {
             happenings.push(Happening::Arrive(arrival));
@@ -110,14 +112,20 @@ impl Protocol {
         let (one, node) = (&state.agents[i], &state.nodes[usize::from(arrival.node)]);
         let place = usize::from(arrival.question);
         let record = match self.setup.identity {
-            Identity::Unchecked => self.pass(node, one),
+            Identity::Unchecked => self.pass(state, usize::from(arrival.node), i),
             _ => node.lanes[i].pending[place] - 1,
         };
+        let table = self.asked_node(state, arrival).table;
         let table = match arrival.expired {
-            true => self.nodes.apply(node.table, Step::Expire).0,
-            false => node.table,
+            true => self.nodes.apply(table, Step::Expire).0,
+            false => table,
         };
         self.nodes.apply(table, Step::Asked(one.holder, one.questions[place], record))
+    }
+
+    /// The node that a question reaches, whatever name it was sent to.
+    fn asked_node<'a>(&self, state: &'a State, arrival: Arrival) -> &'a Node {
+        &state.nodes[self.met(state, usize::from(arrival.agent), usize::from(arrival.node))]
     }
 
     /// The reply to the question at `place`, as far as a decision may come of it; 0 if none can.
@@ -259,8 +267,11 @@ impl Protocol {
         };
         let pins = place == 0
             && matches!(self.setup.identity, Identity::Pinned | Identity::RereadByExtends);
-        for node in &mut state.nodes[..self.setup.list_len(one.list)] {
-            let record = if reads { self.pass(node, &one) } else { node.lanes[i].pinned };
+        for member in 0..self.setup.list_len(one.list) {
+            let pinned = state.nodes[member].lanes[i].pinned;
+            let record = if reads { self.pass(state, member, i) } else { pinned };
+            let node = &mut state.nodes[member];
+            node.told &= !(1 << i);
             let lane = &mut node.lanes[i];
             if pins {
                 lane.pinned = record;
@@ -273,9 +284,13 @@ impl Protocol {
         }
     }
 
-    /// The record to show to this node, if it votes for the attempt; 0 if it does not.
-    fn pass(&self, node: &Node, agent: &Agent) -> u8 {
-        let record = self.view(node).record;
+    /// The record to show to a member, if it votes for the attempt; 0 if it does not.
+    fn pass(&self, state: &State, member: usize, i: usize) -> u8 {
+        let agent = &state.agents[i];
+        let record = self.view(&state.nodes[self.met(state, i, member)]).record;
+        if self.setup.has_names() {
+            return if self.is_voter(state, i, member) { record } else { 0 };
+        }
         let view = self.nodes.record(record);
         let serves = self.setup.lists.is_none()
             || view.list == agent.list
@@ -286,20 +301,22 @@ impl Protocol {
     pub(crate) fn arrive(&self, mut state: State, arrival: Arrival) -> Option<State> {
         let (i, place) = (usize::from(arrival.agent), usize::from(arrival.question));
         let (table, reply) = self.answer(&state, arrival);
-        let (belief, reply) = match arrival.seen {
+        let may_hear = !self.is_told(&state, arrival.agent, arrival.node);
+        let (belief, reply) = match arrival.seen && may_hear {
             true => {
                 let heard = self.heard(&state.agents[i], place, reply);
                 (self.belief(&state, arrival, reply), heard)
             }
             false => (None, 0),
         };
+        let met = self.met(&state, i, usize::from(arrival.node));
         if arrival.expired {
-            self.miss(&mut state, arrival.node);
+            self.miss(&mut state, met as u8);
         } else {
             state.broke_h |= self.disturbs(&state, arrival, table);
         }
+        state.nodes[met].table = table;
         let node = &mut state.nodes[usize::from(arrival.node)];
-        node.table = table;
         node.lanes[i].pending[place] = 0;
         state.turn = 0;
         let node = &mut state.nodes[usize::from(arrival.node)];

@@ -25,6 +25,7 @@ impl Protocol {
                 self.drops(state, n, happenings);
             }
         }
+        self.changes(state, happenings);
         if self.setup.clock.is_some_and(|clock| state.now < clock.to) {
             happenings.push(Happening::Tick);
         }
@@ -108,8 +109,7 @@ impl Protocol {
     pub(crate) fn wipe(&self, state: &mut State, node: u8) {
         self.miss(state, node);
         state.wipes_left -= 1;
-        let active = state.agents.iter().enumerate().filter(|(_, agent)| agent.is_active());
-        let waits_for = active.fold(0, |mask, (i, _)| mask | 1 << i);
+        let waits_for = active(state);
         let life = self.life(state);
         let node = &mut state.nodes[usize::from(node)];
         let former = self.view(node).fence;
@@ -124,11 +124,11 @@ impl Protocol {
 
     /// A number for the life that begins with the last wipe.
     fn life(&self, state: &State) -> u8 {
-        self.setup.wipes - state.wipes_left
+        self.setup.wipes - state.wipes_left + self.setup.copies - state.copies_left
     }
 
     fn admit(&self, node: &mut Node, life: u8, floor: u8) {
-        let record = self.nodes.admitted(2, self.setup.nodes, life, floor);
+        let record = self.nodes.admitted(2, self.setup.nodes, life, floor, self.server(node));
         self.apply(node, Step::Write(record));
     }
 
@@ -201,4 +201,10 @@ impl Protocol {
             self.admit(node, 0, floor);
         }
     }
+}
+
+/// The attempts that have begun and are not over, one bit each.
+pub(crate) fn active(state: &State) -> u8 {
+    let active = state.agents.iter().enumerate().filter(|(_, agent)| agent.is_active());
+    active.fold(0, |mask, (i, _)| mask | 1 << i)
 }

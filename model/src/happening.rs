@@ -62,6 +62,23 @@ pub enum Happening {
         /// Which.
         node: u8,
     },
+    /// A replica of a node gets its data, and follows it no longer.
+    Replicate {
+        /// Which node.
+        node: u8,
+    },
+    /// A node copies a server; its process and its connections live on.
+    Copy {
+        /// Which node.
+        node: u8,
+        /// The server: another node, or its own replica if it is the same.
+        from: u8,
+    },
+    /// The name of the second member leads an attempt to the first one's server from now on.
+    Mislead {
+        /// Whom.
+        agent: u8,
+    },
     /// A node that lost its memory is back.
     Rejoin {
         /// Which.

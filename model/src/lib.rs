@@ -5,6 +5,7 @@
 mod attempt;
 pub mod case;
 pub mod cases;
+mod change;
 mod fault;
 mod handover;
 pub mod happening;
@@ -19,3 +20,4 @@ pub mod report;
 pub mod setup;
 pub mod state;
 pub mod trace;
+pub mod voters;

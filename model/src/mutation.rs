@@ -2,7 +2,8 @@
 //! a holder hears, at the boundary between them; it must be found, or the model has no teeth.
 
 use leasehold_core::{
-    Fence, Holder, LockName, LockTable, Moment, Owner, Record, Reply, Request, WallMicros,
+    Facts, Fence, Holder, LockName, LockTable, Moment, Owner, Record, Reply, Request, ServerFacts,
+    WallMicros,
 };
 
 /// One rule left out, or got wrong.
@@ -64,6 +65,12 @@ pub enum Mutation {
     BequeathBeyondToken,
     /// A lease is left to one who came after the token was raised.
     BequeathToLateComer,
+    /// The replication id in a record is not compared with that of the server.
+    HistoryNotCompared,
+    /// A server that copied another does not tell its clients before it answers.
+    CopyNotTold,
+    /// Neither the roster is consulted nor the member in a record compared.
+    TwinsVote,
 }
 
 const NOW: Moment = Moment::from_millis(0);
@@ -190,6 +197,34 @@ impl Mutation {
             (Some(Self::CountBehind), Reply::Behind { .. })
             | (Some(Self::CountBusy), Reply::Busy { .. }) => Reply::Granted,
             _ => reply,
+        }
+    }
+
+    /// What a server says of itself, as far as it is compared with the record that stands there.
+    pub fn server(
+        mutation: Option<Self>,
+        server: ServerFacts,
+        written: Option<Record>,
+    ) -> ServerFacts {
+        match (mutation, written) {
+            (Some(Self::HistoryNotCompared), Some(record)) => {
+                ServerFacts { replication_id: record.replication_id, ..server }
+            }
+            _ => server,
+        }
+    }
+
+    /// The name under which a member is examined, and its twin.
+    pub fn known_as(
+        mutation: Option<Self>,
+        name: String,
+        twin: Option<usize>,
+        facts: &Facts,
+    ) -> (String, Option<usize>) {
+        let record = facts.record.as_deref().and_then(|text| Record::parse(text).ok());
+        match (mutation, record) {
+            (Some(Self::TwinsVote), Some(record)) => (record.member.to_string(), None),
+            _ => (name, twin),
         }
     }
 

@@ -6,19 +6,22 @@ use std::time::Duration;
 
 use leasehold_core::{
     Admission, AdmissionPolicy, AdmissionStep, Drift, Facts, Fence, Fingerprint, Holder, LockName,
-    LockTable, Moment, Owner, Record, RecordState, Reply, Request, Role, ServerFacts, Ttl,
-    WallMicros,
+    LockTable, MemberName, Moment, Origin, Owner, Record, RecordState, Reply, Request, Role,
+    ServerFacts, Ttl, WallMicros,
 };
 
 use crate::memo::{Cache, Numbered};
 use crate::mutation::Mutation;
 use crate::setup::Setup;
 use crate::state::Question;
+use crate::voters::{name, replication_id, run_id};
 
 /// Requests are applied at the origin of time, so an owner's end is the same in every table.
-const NOW: Moment = Moment::from_millis(0);
+pub(crate) const NOW: Moment = Moment::from_millis(0);
 /// The node's clock as replies carry it; nobody reads it here.
 const CLOCK: WallMicros = WallMicros(0);
+/// The name of a member where members are alike.
+const NOBODY: &str = "node";
 /// How long an owner lasts.
 const TTL: Duration = Duration::from_secs(1);
 
@@ -62,7 +65,7 @@ pub struct RecordView {
 
 /// All tables, records and replies that came up. As the number of a record or a reply, 0 is none.
 pub struct Nodes {
-    mutation: Option<Mutation>,
+    pub(crate) mutation: Option<Mutation>,
     members: usize,
     lock: LockName,
     holders: Vec<Holder>,
@@ -210,7 +213,7 @@ impl Nodes {
         View { owner, fence, record }
     }
 
-    fn text(&self, record: u8) -> &str {
+    pub(crate) fn text(&self, record: u8) -> &str {
         &self.records.get(usize::from(record) - 1).0
     }
 
@@ -224,16 +227,27 @@ impl Nodes {
         self.records.number((text.into(), view)) as u8 + 1
     }
 
-    /// The number of an admitted record.
-    pub fn admitted(&self, list: u8, nodes: usize, life: u8, floor: u8) -> u8 {
-        let key = u64::from_le_bytes([1, list, nodes as u8, life, floor, 0, 0, 0]);
+    /// The number of an admitted record, written by a server with this history. Servers are
+    /// numbered from 1; 0 stands for one of many that are alike.
+    pub fn admitted(
+        &self,
+        list: u8,
+        nodes: usize,
+        life: u8,
+        floor: u8,
+        (server, history): (u8, u8),
+    ) -> u8 {
+        let key = u64::from_le_bytes([1, list, nodes as u8, life, floor, server, history, 0]);
         self.written.get(key, || {
             let record = Record {
                 cluster: cluster(list),
                 nodes,
+                member: MemberName::new(&server.checked_sub(1).map_or(NOBODY.into(), name)),
                 max_ttl: Duration::ZERO,
-                life: life.into(),
-                run_id: "run".into(),
+                life: u128::from(server) << 8 | u128::from(life),
+                run_id: run_id(server),
+                replication_id: replication_id(server, history),
+                origin: Origin::First,
                 state: RecordState::Admitted,
                 floor: fence(floor),
                 born: WallMicros(0),
@@ -277,21 +291,29 @@ impl Nodes {
             record: (record > 0).then(|| self.text(record).to_owned()),
             server: ServerFacts {
                 version: "model".into(),
-                run_id: "run".into(),
+                run_id: run_id(0),
+                replication_id: replication_id(0, 0),
                 role: Role::Primary,
                 evicts: None,
-                durable: false,
+                persists: false,
                 expires_by_wall: false,
             },
+            others: Vec::new(),
+            addresses: 1,
         };
-        let mut admission = Admission::new(policy(self.members, quarantine));
-        match admission.examine(NOW, NOW, &facts, life.into()) {
+        let mut admission = Admission::new(policy(self.members, quarantine), NOBODY);
+        match admission.examine(NOW, NOW, &facts, life.into(), None) {
             AdmissionStep::Settled => 0,
             AdmissionStep::Replace { record, .. } => {
                 let record = Mutation::record(self.mutation, record);
                 self.number_of_record(&record.to_string())
             }
         }
+    }
+
+    /// What was found out before for a key that no record has, or what is found out now.
+    pub(crate) fn cached(&self, key: u64, find: impl FnOnce() -> u8) -> u8 {
+        self.written.get(key, || find().into()) as u8
     }
 
     /// The same reply with its fence left out if `drops`, and whether it shows one.
@@ -330,7 +352,7 @@ fn write(table: &mut LockTable, record: Arc<str>) -> Reply {
 }
 
 /// What a client expects whose nodes wait `quarantine` ticks after a wipe.
-fn policy(nodes: usize, quarantine: u8) -> AdmissionPolicy {
+pub(crate) fn policy(nodes: usize, quarantine: u8) -> AdmissionPolicy {
     AdmissionPolicy {
         cluster: cluster(2),
         nodes,

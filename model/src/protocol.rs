@@ -55,15 +55,21 @@ impl Protocol {
             now: self.setup.clock.map_or(0, |clock| clock.from),
             wipes_left: self.setup.wipes,
             drops_left: self.setup.drops,
+            copies_left: self.setup.copies,
+            misleads_left: self.setup.misleads,
             ..State::default()
         };
         for place in 0..self.setup.nodes {
             let node = &mut state.nodes[place];
             let list = self.setup.lists.map_or(2, |lists| lists.served[place]);
-            node.class = u8::from(self.setup.lists.is_some_and(|lists| place >= lists.shorter));
+            node.class = match self.setup.has_names() {
+                true => place as u8,
+                false => u8::from(self.setup.lists.is_some_and(|lists| place >= lists.shorter)),
+            };
             node.table = self.nodes.blank();
             if list > 0 {
-                let record = self.nodes.admitted(list, self.setup.list_len(list), 0, 0);
+                let (members, server) = (self.setup.list_len(list), self.server(node));
+                let record = self.nodes.admitted(list, members, 0, 0, server);
                 self.apply(node, Step::Write(record));
             }
         }
@@ -89,6 +95,9 @@ impl Protocol {
             Happening::Release { agent } => self.end(&mut next, agent),
             Happening::Expire { node } => self.expire(&mut next, node),
             Happening::Wipe { node } => self.wipe(&mut next, node),
+            Happening::Replicate { node } => self.replicate(&mut next, node),
+            Happening::Copy { node, from } => self.copy(&mut next, node, from),
+            Happening::Mislead { agent } => self.mislead(&mut next, agent),
             Happening::Rejoin { node } => self.rejoin(&mut next, node),
             Happening::Examine { node, clock } => return self.examine(next, node, clock),
             Happening::Tick => next.now += 1,

@@ -43,6 +43,11 @@ pub struct Setup {
     pub lists: Option<Lists>,
     /// How often a floor may be raised so that idle fences can be forgotten.
     pub drops: u8,
+    /// How often a server may copy another one, or its own replica.
+    pub copies: u8,
+    /// How often the name of the second member may come to lead an attempt to the first one's
+    /// server.
+    pub misleads: u8,
     /// Whether every step is taken by itself, also those that cannot matter. Then there are many
     /// times more states, and the same must come of them.
     pub plain: bool,
@@ -138,6 +143,8 @@ impl Setup {
         clock: None,
         lists: None,
         drops: 0,
+        copies: 0,
+        misleads: 0,
         plain: false,
         mutation: None,
         checks: &[Promise::F1, Promise::F2, Promise::F6, Promise::F7],
@@ -153,7 +160,12 @@ impl Setup {
         let barrier = self
             .lists
             .is_some_and(|lists| matches!(lists.change, Change::Barrier { waits: true, .. }));
-        barrier || (self.wipes > 0 && self.rejoin == Rejoin::AfterAttempts)
+        barrier || self.copies > 0 || (self.wipes > 0 && self.rejoin == Rejoin::AfterAttempts)
+    }
+
+    /// Whether members have names, so that it matters which server is which.
+    pub fn has_names(&self) -> bool {
+        self.copies > 0 || self.misleads > 0
     }
 
     /// The proposals that a first round may have.
@@ -191,6 +203,8 @@ impl Setup {
             ("h", self.handovers),
             ("w", self.wipes),
             ("d", self.drops),
+            ("c", self.copies),
+            ("m", self.misleads),
         ] {
             if count > 0 {
                 text += &format!(" {letter}{count}");

@@ -19,6 +19,8 @@ pub struct Agent {
     pub holder: u8,
     /// Which member list it is configured for: 1 or 2.
     pub list: u8,
+    /// Whether the name of the second member leads it to the first one's server.
+    pub misled: bool,
     /// The number of its `AcquireRound` while it acquires, otherwise 0.
     pub round: u8,
     /// The highest fence of all that had completed when it started, while it acquires; or when the
@@ -95,7 +97,8 @@ impl Hash for Question {
 /// One node, and what is under way between it and each attempt. Sorted, because nodes are alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Node {
-    /// Nodes of one class belong to the same member lists.
+    /// Nodes of one class belong to the same member lists. Where members have names, each is a
+    /// class of its own.
     pub class: u8,
     /// The number of its `LockTable`.
     pub table: u16,
@@ -103,6 +106,12 @@ pub struct Node {
     pub waits_for: u8,
     /// Whether its memory is gone and nobody admitted it again.
     pub is_out: bool,
+    /// How often its server copied another.
+    pub history: u8,
+    /// 1 plus the number of the table that its replica has; 0 if there is none.
+    pub replica: u16,
+    /// The attempts that were told of a copy, one bit each: what they asked before is not counted.
+    pub told: u8,
     /// What is under way from and to each attempt.
     pub lanes: [Lane; AGENTS_MAX],
 }
@@ -139,6 +148,10 @@ pub struct State {
     pub wipes_left: u8,
     /// How often a floor may still be raised to forget idle fences.
     pub drops_left: u8,
+    /// How many servers may still be copied over.
+    pub copies_left: u8,
+    /// How many attempts may still be misled.
+    pub misleads_left: u8,
     /// 1 plus the attempt whose latest question must arrive somewhere next; 0 if anything may happen.
     pub turn: u8,
     /// Whether the member list was changed behind a barrier.

@@ -95,6 +95,18 @@ fn sentence(
             owner(node),
             protocol.view(&state.nodes[usize::from(node)]).fence
         ),
+        Happening::Replicate { node } => {
+            format!("node {} has a replica, which follows it no longer", name(node))
+        }
+        Happening::Copy { node, from } if node == from => {
+            format!("node {} copies its replica (owner {} is gone)", name(node), owner(node))
+        }
+        Happening::Copy { node, from } => {
+            format!("node {} copies node {} (owner {})", name(node), name(from), owner(node))
+        }
+        Happening::Mislead { agent } => {
+            format!("the name of node 2 leads {} to node 1", who(agent))
+        }
         Happening::Rejoin { node } => format!("node {} is back", name(node)),
         Happening::Examine { node, clock } => {
             let after = protocol.after(state, happening);

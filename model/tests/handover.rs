@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Fence, Fingerprint, Holder, LockName, LockTable, Moment, Record, RecordState, Reply, Request,
-    Ttl, WallMicros,
+    Fence, Fingerprint, Holder, LockName, LockTable, MemberName, Moment, Origin, Record,
+    RecordState, Reply, Request, Ttl, WallMicros,
 };
 
 const SHORT: u64 = 1_000;
@@ -22,9 +22,12 @@ impl Node {
         let record = Record {
             cluster: Fingerprint::of_members(["a"]),
             nodes: 1,
+            member: MemberName::of_one(),
             max_ttl: Duration::from_secs(30),
             life: 1,
             run_id: "run".into(),
+            replication_id: "-".into(),
+            origin: Origin::First,
             state: RecordState::Admitted,
             floor: Fence::ZERO,
             born: WallMicros(0),

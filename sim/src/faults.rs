@@ -87,6 +87,76 @@ pub enum Fault {
         /// Which lock.
         lock: usize,
     },
+    /// A server becomes a replica of another for a while: it knows what that one knew, and its
+    /// process and its connections live on.
+    Copy {
+        /// The number of the server that is copied.
+        from: usize,
+        /// The number of the server that loses what it knew.
+        to: usize,
+        /// Until it is a primary again.
+        time: Time,
+    },
+    /// A member has a replica, is replaced by it for a while, and takes over from it again.
+    Failover {
+        /// Which member.
+        node: usize,
+        /// The number of the replica.
+        spare: usize,
+        /// Whether the address follows; otherwise nobody meets the replica.
+        moves: bool,
+        /// Until the member copies the replica.
+        time: Time,
+    },
+    /// A member's address leads to another machine from now on.
+    Move {
+        /// Which member.
+        node: usize,
+        /// The number of the other server.
+        spare: usize,
+    },
+    /// A server restarts behind a proxy that keeps the connections of its clients.
+    RestartUnseen {
+        /// Which.
+        node: usize,
+        /// Until it answers again.
+        down_for: Time,
+        /// How many of the last savings are not on disk.
+        loses: usize,
+    },
+    /// A server is started from other files than those it had.
+    Restore {
+        /// Which.
+        node: usize,
+        /// For how long it is down.
+        down_for: Time,
+        /// The number of the server whose files they are; `None` for an old backup of its own.
+        of: Option<usize>,
+    },
+    /// For one process, the name of a member leads to the server of another member.
+    Mislead {
+        /// Which process.
+        client: usize,
+        /// The name of which member.
+        node: usize,
+        /// Whose server it is.
+        to: usize,
+        /// For how long.
+        time: Time,
+    },
+    /// Two servers take turns at a member's address: every other connection meets the second.
+    Turns {
+        /// A process whose connection breaks then.
+        client: usize,
+        /// Which member.
+        node: usize,
+        /// The number of the second.
+        spare: usize,
+        /// Whether the second has been admitted as that member, too.
+        is_admitted: bool,
+        /// For how long.
+        time: Time,
+    },
     /// A server's wall clock is set.
     Jump {
         /// Which.
@@ -116,7 +186,8 @@ impl Fault {
         // A lost memory and a jump together are more than the floor promises to survive, and a
         // single node that forgets has nobody to ask.
         let may_forget = !scenario.breaks(Assumption::Jumps) && scenario.nodes > 1;
-        match chance.within(0..16) {
+        let kinds = if scenario.changes_servers() { 26 } else { 16 };
+        match chance.within(0..kinds) {
             0 | 1 if may_forget => Self::Kill { node, down_for: long, loses: chance.index(5) },
             2 if may_forget => Self::Flush { node },
             3 => Self::Hang { node, time: long },
@@ -131,7 +202,38 @@ impl Fault {
             }
             10 => Self::HalfOpen { client, node, time: long },
             11..=13 => Self::Pause { client, time: long },
+            16.. => Self::draw_change(chance, scenario, node, client, (short, long)),
             _ => Self::Crash { client, time: short + SECOND / 10 },
+        }
+    }
+
+    /// Something that changes which server is behind a member's address, or what it knows.
+    fn draw_change(
+        chance: &mut Chance,
+        scenario: &Scenario,
+        node: usize,
+        client: usize,
+        (short, long): (Time, Time),
+    ) -> Self {
+        let spare = scenario.nodes + chance.index(scenario.spares);
+        let mut any = || chance.index(scenario.nodes + scenario.spares);
+        let (from, to) = (any(), any());
+        match chance.within(0..10) {
+            0..=2 if scenario.replicates => {
+                Self::Failover { node, spare, moves: chance.percent(50), time: long }
+            }
+            3 if scenario.replicates => Self::Copy { from, to, time: short },
+            4 => Self::Move { node, spare },
+            5 | 6 => {
+                let to = chance.index(scenario.nodes);
+                Self::Mislead { client, node, to, time: 2 * long + SECOND }
+            }
+            7 => {
+                let is_admitted = chance.percent(70);
+                Self::Turns { client, node, spare, is_admitted, time: long }
+            }
+            8 => Self::Restore { node, down_for: short, of: chance.percent(50).then_some(from) },
+            _ => Self::RestartUnseen { node, down_for: short / 5, loses: chance.index(5) },
         }
     }
 }
@@ -177,6 +279,36 @@ impl fmt::Display for Fault {
             Self::Crash { client, .. } => write!(f, "process {client} is killed"),
             Self::Evict { node, lock } => {
                 write!(f, "node {node} throws lock {lock} away for want of memory")
+            }
+            Self::Copy { from, to, time } => {
+                write!(f, "server {to} copies server {from} for {:?}", shown(time))
+            }
+            Self::Failover { node, spare, moves, time } => {
+                let how = if *moves { "takes its place" } else { "is met by nobody" };
+                let time = shown(time);
+                write!(f, "server {spare} copies node {node}, {how}, and is copied after {time:?}")
+            }
+            Self::Move { node, spare } => write!(f, "node {node} is server {spare} from now on"),
+            Self::RestartUnseen { node, down_for, .. } => {
+                write!(f, "node {node} restarts unseen within {:?}", shown(down_for))
+            }
+            Self::Restore { node, of: Some(of), .. } => {
+                write!(f, "node {node} is started with the files of server {of}")
+            }
+            Self::Restore { node, of: None, .. } => {
+                write!(f, "node {node} is started from an old backup")
+            }
+            Self::Mislead { client, node, to, time } => write!(
+                f,
+                "the name of node {node} leads process {client} to node {to} for {:?}",
+                shown(time)
+            ),
+            Self::Turns { node, spare, time, .. } => {
+                let time = shown(time);
+                write!(
+                    f,
+                    "server {spare} answers at the address of node {node} as well for {time:?}"
+                )
             }
             Self::Jump { node, by } => {
                 let seconds = *by as f64 / SECOND as f64;

@@ -6,6 +6,17 @@ use leasehold_core::{Fence, Holder, LockName, Reply, Request};
 
 use crate::clock::{MILLIS, SECOND, Time};
 
+/// A yes that a process counted, as it was in truth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Given {
+    /// The server that said it, whomever the process took it for.
+    pub server: usize,
+    /// When.
+    pub at: Time,
+    /// When that server had last lost something that it knew.
+    pub forgot: Time,
+}
+
 /// Something worth telling, at a moment of true time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Happening {
@@ -30,6 +41,8 @@ pub enum Happening {
         started: Time,
         /// Until when the holder believes to hold, in true time.
         until: Time,
+        /// What it counted.
+        votes: Vec<Given>,
     },
     /// A lease was extended.
     Extended {
@@ -41,6 +54,8 @@ pub enum Happening {
         refreshed: bool,
         /// Until when the holder believes to hold now, in true time.
         until: Time,
+        /// What it counted.
+        votes: Vec<Given>,
     },
     /// A holder was told that it lost.
     Lost {
@@ -59,11 +74,11 @@ pub enum Happening {
     },
     /// A node did what it was asked.
     Applied {
-        /// Which node.
+        /// Which server.
         node: usize,
         /// What.
         request: std::sync::Arc<Request>,
-        /// What it answered.
+        /// What it answered, if it did.
         reply: Reply,
         /// Who owned the lock there before.
         before: Option<Holder>,
@@ -141,7 +156,7 @@ impl fmt::Display for Happening {
             Self::Done { who } => write!(f, "{} is done and gives back", short(who)),
             Self::GaveUp { who } => write!(f, "{} gives up", short(who)),
             Self::Applied { node, request, reply, .. } => {
-                write!(f, "    node {node}: {} → {reply}", asked(request))
+                write!(f, "    server {node}: {} → {reply}", asked(request))
             }
             Self::Paused { client, until } => {
                 write!(f, "  ! process {client} stands still until {}", Shown(*until))

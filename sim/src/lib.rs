@@ -1,6 +1,7 @@
 //! Leasehold's core under a seeded queue of events: servers, processes, clocks and the network
 //! between them are simulated, the protocol is the real one. One seed, one run.
 
+pub mod addresses;
 pub mod chance;
 pub mod client;
 pub mod clock;

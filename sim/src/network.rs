@@ -1,5 +1,6 @@
 //! Connections: in order while they stand, broken now and then, and silent where the network is
-//! parted. What was under way on a broken one is for the world to decide.
+//! parted. What was under way on a broken one is for the world to decide. A connection leads to the
+//! server that it met when it was made, wherever the member's address leads by now.
 
 use crate::clock::Time;
 
@@ -14,6 +15,7 @@ pub enum Way {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Link {
+    server: usize,
     generation: u64,
     is_connected: bool,
     is_half_open: bool,
@@ -67,11 +69,26 @@ impl Links {
         link.is_connected && link.generation == generation
     }
 
-    /// A new connection.
-    pub fn connect(&mut self, client: usize, node: usize, now: Time) -> u64 {
+    /// The server that the latest one met.
+    pub fn server(&self, client: usize, node: usize) -> usize {
+        self.look(client, node).server
+    }
+
+    /// Who is connected to `server`: the process, and the member that it takes it for.
+    pub fn of_server(&self, server: usize) -> Vec<(usize, usize)> {
+        let of = |(place, link): (usize, &Link)| {
+            let is_of = link.is_connected && link.server == server;
+            is_of.then_some((place / self.nodes, place % self.nodes))
+        };
+        self.links.iter().enumerate().filter_map(of).collect()
+    }
+
+    /// A new connection to `server`.
+    pub fn connect(&mut self, client: usize, node: usize, server: usize, now: Time) -> u64 {
         let link = self.link(client, node);
         let generation = link.generation + 1;
         *link = Link {
+            server,
             generation,
             is_connected: true,
             is_half_open: false,

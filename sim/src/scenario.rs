@@ -25,6 +25,12 @@ pub enum Assumption {
     Done,
     /// A holder value is not used again once it was released
     Fresh,
+    /// A server that copied another tells its clients before it answers anything else
+    Pushes,
+    /// A server that restarted behind a proxy does not know the scripts of before
+    Restarts,
+    /// Processes notice that several servers answer at one address
+    Turns,
 }
 
 /// One world.
@@ -54,6 +60,10 @@ pub struct Scenario {
     pub handovers: u64,
     /// What nodes find again when they start.
     pub persistence: Vec<Persistence>,
+    /// How many servers there are beside the members'.
+    pub spares: usize,
+    /// Whether servers can copy one another.
+    pub replicates: bool,
     /// Which assumption does not hold.
     pub broken: Option<Assumption>,
 }
@@ -107,8 +117,17 @@ impl Scenario {
             // By chance of its own: worlds without it stay what they were.
             handovers: [0, 30, 90, 100][Chance::new(!seed).index(4)],
             persistence,
+            spares: 2,
+            replicates: Chance::new(seed ^ 0xc09e).percent(75),
             broken: wishes.broken,
         }
+    }
+
+    /// Whether servers change behind the members' addresses: copied, moved, restarted unseen. Not
+    /// where something else is broken, of which it would hide the consequences.
+    pub fn changes_servers(&self) -> bool {
+        use Assumption::{Pushes, Restarts, Turns};
+        self.nodes > 1 && matches!(self.broken, None | Some(Pushes | Restarts | Turns))
     }
 
     /// Whether this assumption does not hold here.

@@ -1,9 +1,11 @@
-//! A server: the core's own table, a clock by which owners expire, and the ways to forget.
+//! A server: the core's own table, a clock by which owners expire, and the ways to forget. Which
+//! member it is, if any, is for the addresses to say.
 
 use std::collections::VecDeque;
 
 use leasehold_core::{
-    Facts, LockName, LockTable, Moment, Reply, Request, Role, ServerFacts, WallMicros,
+    Answer, Facts, LockName, LockTable, Moment, NO_REPLICATION, NodeError, Reply, Request, Role,
+    ServerFacts, WallMicros,
 };
 
 use crate::clock::{Clock, MICROS, SECOND, Time};
@@ -19,15 +21,33 @@ pub enum Persistence {
     Always,
 }
 
+/// The files from which a server starts.
+#[derive(Debug, Clone)]
+pub enum Files {
+    /// What it saved itself.
+    Own {
+        /// How many of the last savings never reached the disk.
+        loses: usize,
+    },
+    /// The oldest backup of its own data.
+    Backup,
+    /// A copy of another server's data.
+    Another(LockTable),
+}
+
 /// One server.
 #[derive(Debug)]
 pub struct Server {
+    /// Its number in the world.
+    pub number: usize,
     /// What it remembers.
     pub table: LockTable,
     /// Its wall clock. Like Redis it expires keys by it.
     pub clock: Clock,
     /// What it will find again.
     pub persistence: Persistence,
+    /// Whether it takes writes.
+    pub role: Role,
     /// Dead until somebody starts it.
     pub is_down: bool,
     /// Alive, but answers nothing before then.
@@ -36,22 +56,42 @@ pub struct Server {
     pub slow_by: Time,
     /// Counts its starts.
     pub boots: u64,
+    /// Counts the stops that broke its connections. A proxy hides some.
+    pub stops: u64,
+    /// When it last lost something that it knew, in true time.
+    pub forgot: Time,
+    /// Whether an address led to it and leads elsewhere since: as it is, it must not come back.
+    pub is_retired: bool,
+    /// The name of its history of writes; `None` if it is never replicated.
+    replication: Option<String>,
+    histories: u64,
     on_disk: VecDeque<(Time, LockTable)>,
+    backups: VecDeque<(Time, LockTable)>,
 }
 
 impl Server {
     /// A server that never ran.
-    pub fn new(clock: Clock, persistence: Persistence) -> Self {
-        Self {
+    pub fn new(number: usize, clock: Clock, persistence: Persistence, replicates: bool) -> Self {
+        let mut server = Self {
+            number,
             table: LockTable::new(),
             clock,
             persistence,
+            role: Role::Primary,
             is_down: false,
             hangs_until: 0,
             slow_by: 0,
             boots: 0,
+            stops: 0,
+            forgot: 0,
+            is_retired: false,
+            replication: replicates.then(String::new),
+            histories: 0,
             on_disk: VecDeque::new(),
-        }
+            backups: VecDeque::new(),
+        };
+        server.begin_history();
+        server
     }
 
     /// Its clock, as the core reads it.
@@ -63,21 +103,47 @@ impl Server {
         Moment::from_nanos(self.clock.at(now))
     }
 
-    /// One request, one atomic step.
+    /// The name of this process.
+    pub fn run_id(&self) -> String {
+        format!("run{}.{}", self.number, self.boots)
+    }
+
+    /// The name of its history of writes.
+    pub fn replication_id(&self) -> &str {
+        self.replication.as_deref().unwrap_or(NO_REPLICATION)
+    }
+
+    fn begin_history(&mut self) {
+        self.histories += 1;
+        if let Some(id) = &mut self.replication {
+            *id = format!("repl{}.{}", self.number, self.histories);
+        }
+    }
+
+    /// One request, one atomic step. `run` is the process that the asker examined: its scripts are
+    /// known to no other.
     pub fn apply(
         &mut self,
         now: Time,
         generation: u64,
         identity: Option<&str>,
+        run: Option<&str>,
         request: &Request,
-    ) -> Reply {
+    ) -> Answer {
         if matches!(request, Request::Probe) {
-            return Reply::Facts(Box::new(self.facts(now, generation)));
+            return Ok(Reply::Facts(Box::new(self.facts(now, generation))));
+        }
+        if run.is_some_and(|run| run != self.run_id()) {
+            return Ok(Reply::Stranger { record: None });
+        }
+        if self.role == Role::Replica && !matches!(request, Request::Inspect { .. }) {
+            let reason = "READONLY You can't write against a read only replica.".to_owned();
+            return Err(NodeError::Rejected { reason });
         }
         let (moment, wall) = (self.moment(now), self.wall(now));
         let reply = self.table.apply(moment, wall, identity, request);
         self.save(now);
-        reply
+        Ok(reply)
     }
 
     fn facts(&self, now: Time, generation: u64) -> Facts {
@@ -87,42 +153,83 @@ impl Server {
             record: self.table.record().map(str::to_owned),
             server: ServerFacts {
                 version: "simulated".into(),
-                run_id: format!("run{}", self.boots),
-                role: Role::Primary,
+                run_id: self.run_id(),
+                replication_id: self.replication_id().to_owned(),
+                role: self.role,
                 evicts: None,
-                durable: self.persistence == Persistence::Always,
+                persists: self.persistence == Persistence::Always,
                 expires_by_wall: true,
             },
+            others: Vec::new(),
+            addresses: 1,
         }
     }
 
     fn save(&mut self, now: Time) {
-        const EVERY: Time = SECOND / 4;
-        if self.persistence != Persistence::EverySecond {
-            return;
+        if self.persistence == Persistence::EverySecond {
+            keep(&mut self.on_disk, now, SECOND / 4, &self.table);
         }
-        if self.on_disk.back().is_none_or(|(at, _)| at + EVERY <= now) {
-            self.on_disk.push_back((now, self.table.clone()));
-            while self.on_disk.len() > 5 {
-                self.on_disk.pop_front();
+        keep(&mut self.backups, now, 2 * SECOND, &self.table);
+    }
+
+    /// It knows what is in `table`, and nothing else.
+    fn load(&mut self, now: Time, table: LockTable) {
+        if table != self.table {
+            self.forgot = now;
+        }
+        self.table = table;
+    }
+
+    /// It stops, and its connections break.
+    pub fn stop(&mut self) {
+        self.is_down = true;
+        self.stops += 1;
+    }
+
+    /// It comes back, or is replaced by a new process so quickly that its connections live on.
+    pub fn start(&mut self, now: Time, files: Files) {
+        self.boots += 1;
+        self.is_down = false;
+        self.hangs_until = 0;
+        self.role = Role::Primary;
+        self.is_retired = false;
+        self.begin_history();
+        let table = match files {
+            Files::Another(table) => table,
+            Files::Backup => {
+                self.backups.front().map(|(_, table)| table.clone()).unwrap_or_default()
+            }
+            Files::Own { loses } => self.saved(loses),
+        };
+        self.load(now, table);
+    }
+
+    fn saved(&mut self, loses: usize) -> LockTable {
+        match self.persistence {
+            Persistence::Always => self.table.clone(),
+            Persistence::Nothing => LockTable::new(),
+            Persistence::EverySecond => {
+                let kept = self.on_disk.len().saturating_sub(loses);
+                self.on_disk.truncate(kept);
+                self.on_disk.back().map(|(_, table)| table.clone()).unwrap_or_default()
             }
         }
     }
 
-    /// It comes back. `loses` says how many of the last savings never reached the disk.
-    pub fn start(&mut self, loses: usize) {
-        self.boots += 1;
-        self.is_down = false;
-        self.hangs_until = 0;
-        match self.persistence {
-            Persistence::Always => {}
-            Persistence::Nothing => self.table = LockTable::new(),
-            Persistence::EverySecond => {
-                let kept = self.on_disk.len().saturating_sub(loses);
-                self.on_disk.truncate(kept);
-                self.table =
-                    self.on_disk.back().map(|(_, table)| table.clone()).unwrap_or_default();
-            }
+    /// It becomes a replica of a server that has this table and this history: a full
+    /// synchronisation. Its process lives on.
+    pub fn copy(&mut self, now: Time, table: LockTable, history: String) {
+        self.role = Role::Replica;
+        self.replication = Some(history);
+        self.load(now, table);
+        self.is_retired = false;
+    }
+
+    /// It follows nobody any more.
+    pub fn promote(&mut self) {
+        if self.role == Role::Replica {
+            self.role = Role::Primary;
+            self.begin_history();
         }
     }
 
@@ -132,12 +239,24 @@ impl Server {
         if let Some(holder) = self.table.owner(moment, lock).cloned() {
             let release = Request::Release { lock: lock.clone(), holder };
             self.table.apply(moment, self.wall(now), None, &release);
+            self.forgot = now;
         }
     }
 
     /// FLUSHALL.
-    pub fn flush(&mut self) {
-        self.table = LockTable::new();
+    pub fn flush(&mut self, now: Time) {
+        self.load(now, LockTable::new());
+        self.is_retired = false;
         self.on_disk.clear();
+    }
+}
+
+/// Keeps the last five, taken not more often than `every`.
+fn keep(copies: &mut VecDeque<(Time, LockTable)>, now: Time, every: Time, table: &LockTable) {
+    if copies.back().is_none_or(|(at, _)| at + every <= now) {
+        copies.push_back((now, table.clone()));
+        while copies.len() > 5 {
+            copies.pop_front();
+        }
     }
 }

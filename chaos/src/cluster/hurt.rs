@@ -166,7 +166,8 @@ impl Cluster {
             RouteFault::Turns => {
                 self.servers[spare].forget(&["FLUSHALL"], "FLUSHALL", &mut self.truth)?;
                 let addrs = [self.front(node), self.servers[spare].addr()];
-                let detour = Proxy::in_turns(addrs);
+                let detour = Proxy::to(addrs[0].clone());
+                detour.retarget_in_turns(addrs);
                 self.lead(node, &detour.addr(), vec![node, spare])?;
                 self.close_half(node);
                 // A thread ends it in time, however busy this one is: after its quarantine the

@@ -109,7 +109,8 @@ pub struct Admission {
     member: MemberName,
     standing: Standing,
     lives: Lives,
-    is_compared: bool,
+    /// The server that all connections met when several were made.
+    compared: Option<String>,
     clock: ClockWatch,
     minds_jumps: bool,
     suspended: Option<(Moment, ClockJump)>,
@@ -181,7 +182,7 @@ impl Admission {
             member,
             standing: Standing::Unknown,
             lives: Lives::default(),
-            is_compared: false,
+            compared: None,
             clock,
             minds_jumps: true,
             suspended: None,
@@ -212,7 +213,7 @@ impl Admission {
     /// How many connections the next examination shall open beside the node's own and compare:
     /// several servers may answer at one address.
     pub fn compares(&self) -> usize {
-        if self.is_compared { 0 } else { Self::COMPARED - 1 }
+        if self.compared.is_some() { 0 } else { Self::COMPARED - 1 }
     }
 
     /// Another member, `twin`, shows the same server: neither votes.
@@ -247,6 +248,13 @@ impl Admission {
         self.warning = evicts(facts).or_else(|| several_addresses(facts));
         if let Some(reason) = self.unfit(facts).or_else(|| self.several_servers(facts)) {
             return self.refuse(reason);
+        }
+        if self.compared.as_ref() != Some(&facts.server.run_id) {
+            // Another server than the one that was compared. It says nothing before it is, too:
+            // one that only some connections meet may have been admitted by others.
+            self.compared = None;
+            self.standing = Standing::Unknown;
+            return AdmissionStep::Settled;
         }
         if let Some(twin) = twin {
             self.is_one_server_with(twin);
@@ -345,7 +353,11 @@ impl Admission {
         let run_id = &facts.server.run_id;
         let other = facts.others.iter().find(|other| *other != run_id);
         // Until several agree, several are asked.
-        self.is_compared = other.is_none();
+        if other.is_some() {
+            self.compared = None;
+        } else if !facts.others.is_empty() || self.compared.is_none() {
+            self.compared = Some(run_id.clone());
+        }
         let other = other?;
         Some(format!(
             "its address is answered by several servers (run ids {run_id:.8} and {other:.8}): \
@@ -580,10 +592,15 @@ mod tests {
         }
     }
 
-    /// Examines at the same time on both clocks, plus a constant.
+    /// Examines at the same time on both clocks, plus a constant. All connections meet one server,
+    /// unless the facts say otherwise.
     fn examine(admission: &mut Admission, facts: &Facts) -> AdmissionStep {
         let now = Moment::from_nanos(facts.clock.0 * 1000);
-        admission.examine(now, now, facts, 99, None)
+        let mut facts = facts.clone();
+        if facts.others.is_empty() {
+            facts.others.push(facts.server.run_id.clone());
+        }
+        admission.examine(now, now, &facts, 99, None)
     }
 
     fn replaced(step: AdmissionStep) -> Record {
@@ -720,6 +737,7 @@ mod tests {
 
         let mut second = facts(9, Some(&Record { run_id: "run2".into(), ..other }));
         second.server.run_id = "run2".into();
+        second.others = vec!["run2".into()];
         assert_eq!(look(&mut members, 1, &second), [false, true]);
         assert_eq!(look(&mut members, 0, &shown), [true, true]);
         // A copy has the record of another server, and is not that server.
@@ -754,6 +772,28 @@ mod tests {
         examine(&mut admission, &shown);
         assert!(admission.standing().pass().is_some());
         assert_eq!(admission.compares(), 0);
+    }
+
+    #[test]
+    fn a_server_that_answers_instead_of_the_compared_one_is_compared_before_it_votes() {
+        let policy = policy(3);
+        let mut admission = Admission::new(policy.clone(), "a");
+        let now = Moment::default();
+        let mut look = |facts: &Facts| {
+            let step = admission.examine(now, now, facts, 99, None);
+            assert_eq!(step, AdmissionStep::Settled);
+            (admission.standing().pass().is_some(), admission.compares())
+        };
+        let first = facts(9, Some(&admitted(&policy)));
+        assert_eq!(look(&first), (true, 0), "nobody could be compared");
+        let mut second =
+            facts(9, Some(&Record { run_id: "run2".into(), life: 2, ..admitted(&policy) }));
+        second.server.run_id = "run2".into();
+        assert_eq!(look(&second), (false, 2), "a new connection met somebody else");
+        second.others = vec!["run1".into(), "run2".into()];
+        assert_eq!(look(&second), (false, 2));
+        second.others = vec!["run2".into(), "run2".into()];
+        assert_eq!(look(&second), (true, 0), "the first was replaced");
     }
 
     #[test]

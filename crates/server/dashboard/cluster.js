@@ -101,6 +101,7 @@ function makeNode(node) {
     cell("round-trip", "Round trip", { class: "number" }),
     cell("offset", "Clock offset", { class: "number" }),
     cell("version", "Version"),
+    cell("life", "Life"),
     cell("why", "Why", { class: "why" }),
   );
 }
@@ -113,7 +114,15 @@ function fillNode(row, node) {
   setText(part(row, "round-trip"), latency(node.round_trip_ms));
   setText(part(row, "offset"), offset(node.clock_offset_ms));
   setText(part(row, "version"), node.version ?? "–");
+  setText(part(row, "life"), life(node));
+  setAttribute(part(row, "life"), "title", node.life_since ? `life ${node.life} since ${node.life_since}` : "");
   setText(part(row, "why"), [node.why, node.warning].filter(Boolean).join("; "));
+}
+
+/** Which life of the node this is, and for how long: a new one begins whenever it may have forgotten something. */
+function life(node) {
+  if (!node.life || !node.life_since) return "–";
+  return `${node.life.slice(0, 8)}, ${duration(Date.now() - Date.parse(node.life_since))}`;
 }
 
 /** What goes on between two updates: the countdown of a quarantine. */

@@ -132,33 +132,10 @@ impl fmt::Debug for Proxy {
 impl Proxy {
     /// Starts a proxy to `addr` (`host:port`) on a free port. The server need not be there yet.
     pub fn to(addr: impl Into<String>) -> Proxy {
-        Proxy::start(Route::One(addr.into()))
-    }
-
-    /// Starts a proxy that leads its first connection to the first of `addrs`, the second to the
-    /// second, and so on in turns: a load balancer where one server is expected.
-    pub fn in_turns(addrs: impl IntoIterator<Item = String>) -> Proxy {
-        Proxy::start(Route::Turns(addrs.into_iter().collect(), 0))
-    }
-
-    /// The same, but each connection is led to any of them; one seed gives one sequence.
-    pub fn at_random(addrs: impl IntoIterator<Item = String>, seed: u64) -> Proxy {
-        // The generator stays at 0 if it is there, and neighbouring seeds shall not be alike.
-        let state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        Proxy::start(Route::Chance(addrs.into_iter().collect(), state))
-    }
-
-    /// Leads new connections to `addr` from now on. Those that are open stay with the server that
-    /// they have, as when a name in the DNS changes.
-    pub fn retarget(&self, addr: impl Into<String>) {
-        self.shared.lock().route = Route::One(addr.into());
-    }
-
-    fn start(route: Route) -> Proxy {
         let (port, listener) = ReservedPort::listen();
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
-                route,
+                route: Route::One(addr.into()),
                 fault: Fault::Pass,
                 scope: Scope::All,
                 open_until: 0,
@@ -175,6 +152,25 @@ impl Proxy {
         let for_acceptor = Arc::clone(&shared);
         let acceptor = thread::spawn(move || accept_all(&listener, &for_acceptor));
         Proxy { shared, port, acceptor: Some(acceptor) }
+    }
+
+    /// Leads new connections to `addr` from now on. Those that are open stay with the server that
+    /// they have, as when a name in the DNS changes.
+    pub fn retarget(&self, addr: impl Into<String>) {
+        self.shared.lock().route = Route::One(addr.into());
+    }
+
+    /// Leads the next connection to the first of `addrs`, the second to the second, and so on in
+    /// turns: a load balancer where one server is expected.
+    pub fn retarget_in_turns(&self, addrs: impl IntoIterator<Item = String>) {
+        self.shared.lock().route = Route::Turns(addrs.into_iter().collect(), 0);
+    }
+
+    /// The same, but each connection is led to any of them; one seed gives one sequence.
+    pub fn retarget_at_random(&self, addrs: impl IntoIterator<Item = String>, seed: u64) {
+        // The generator stays at 0 if it is there, and neighbouring seeds shall not be alike.
+        let state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        self.shared.lock().route = Route::Chance(addrs.into_iter().collect(), state);
     }
 
     /// Where clients reach the proxy: `127.0.0.1:port`.

@@ -227,6 +227,27 @@ impl RedisServer {
         self.relaunch();
     }
 
+    /// A copy of what it has on disk now, to [`restart_from`](Self::restart_from).
+    #[track_caller]
+    pub fn backup(&self) -> TempDir {
+        let backup = tempfile::Builder::new().prefix("leasehold-").tempdir().expect("a folder");
+        copy_folder(&self.data_dir(), backup.path()).expect("a copy of the data");
+        backup
+    }
+
+    /// Kills it and starts it on the same port with nothing on disk but these files, which may be
+    /// those of another server.
+    #[track_caller]
+    pub fn restart_from(&self, backup: &Path) {
+        self.kill();
+        let data = self.data_dir();
+        fs::remove_dir_all(&data)
+            .and_then(|()| fs::create_dir(&data))
+            .and_then(|()| copy_folder(backup, &data))
+            .expect("the data are replaced");
+        self.relaunch();
+    }
+
     /// Stops the process where it stands (SIGSTOP). Connections stay open and even new ones are
     /// accepted by the kernel, but nothing is answered until [`resume`](Self::resume).
     #[track_caller]
@@ -537,6 +558,20 @@ fn percent_encode(text: &str) -> String {
             _ => format!("%{byte:02X}"),
         })
         .collect()
+}
+
+fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            fs::create_dir(&target)?;
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), &target)?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The cases: what must hold within which bounds (`sound`), and what must be found
-//! (`broken`); both for handing over (`handover`).
+//! (`broken`); both for handing over (`handover`) and for lives of servers (`lives`).
 
 mod broken;
 mod handover;
+mod lives;
 mod sound;
 
 use crate::case::{Case, Expected};
@@ -17,8 +18,10 @@ pub fn all() -> Vec<Case> {
         .into_iter()
         .flatten()
         .chain(handover::sound())
+        .chain(lives::sound())
         .chain(broken::all())
         .chain(handover::broken())
+        .chain(lives::broken())
         .collect()
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_core::rounds::{AcquireRound, AcquireSpec};
 use leasehold_core::{Fence, Holder, NodeError, Request, Standing};
 
-use super::{Act, Client, Doing, Pending, Purpose, Timer};
+use super::{Act, Client, Doing, Pending, Purpose, Question, Timer};
 use crate::clock::Time;
 use crate::history::Happening;
 
@@ -142,7 +142,20 @@ impl Client {
         self.counter += 1;
         let ask = self.counter;
         self.asks.insert(ask, Pending { member, sent: self.now(time), purpose });
-        acts.push(Act::Send { member, ask, request, identity });
+        let this = &self.members[member];
+        // A vote, and the record that votes rest on, is for the server that was examined.
+        let names_run =
+            request.needs_identity() || matches!(*request, Request::ReplaceRecord { .. });
+        let question = Question {
+            run: this.run.clone().filter(|_| names_run),
+            compares: match *request {
+                Request::Probe => this.admission.compares(),
+                _ => 0,
+            },
+            request,
+            identity,
+        };
+        acts.push(Act::Send { member, ask, question });
         ask
     }
 

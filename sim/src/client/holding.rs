@@ -6,9 +6,9 @@ use std::time::Duration;
 use leasehold_core::rounds::{AcquireStep, ExtendStep, Refusal, ReleaseRound, ReleaseStep};
 use leasehold_core::{Backoff, Holder, Keeper, KeeperStep, Lease, Request, RetryPolicy};
 
-use super::{Act, Client, Doing, LAST_WORK, Purpose, Timer};
+use super::{Act, Client, Doing, HolderTask, LAST_WORK, Purpose, Timer};
 use crate::clock::Time;
-use crate::history::Happening;
+use crate::history::{Given, Happening};
 
 impl Client {
     pub(super) fn think(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
@@ -60,9 +60,11 @@ impl Client {
     pub(super) fn decide(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
         let (now, op) = (self.now(time), self.holders[holder].op);
         let who = self.holders[holder].who.clone();
-        match &mut self.holders[holder].doing {
+        let HolderTask { doing, evidence, .. } = &mut self.holders[holder];
+        match doing {
             Doing::Acquiring(round) => {
                 let step = round.step(now);
+                let votes = evidence.of(op, round.ballot());
                 let (value, seen, number) =
                     (round.spec().holder.clone(), round.seen(), round.number());
                 match step {
@@ -75,7 +77,7 @@ impl Client {
                         if number > 1 {
                             self.remember(time, &lease.lock.clone(), lease.fence);
                         }
-                        self.hold(time, holder, lease, acts);
+                        self.hold(time, holder, lease, votes, acts);
                     }
                     AcquireStep::GiveUp(refusal) => {
                         let is_strange = refusal.is_worth_a_look(round.ballot());
@@ -94,8 +96,9 @@ impl Client {
                         let refreshed = round.next() > keeper.lease().token;
                         keeper.extended(now, deadline, round.next());
                         let until = self.clock.when(keeper.lease().deadline.as_nanos(), time);
+                        let (started, votes) = (*asked, evidence.of(op, round.ballot()));
                         let happening =
-                            Happening::Extended { who, started: *asked, refreshed, until };
+                            Happening::Extended { who, started, refreshed, until, votes };
                         acts.push(Act::Tell(happening));
                     }
                     ExtendStep::Extended { .. } => {}
@@ -147,7 +150,14 @@ impl Client {
         self.wake_holder(time, holder, pause.unwrap_or_default(), acts);
     }
 
-    fn hold(&mut self, time: Time, holder: usize, lease: Lease, acts: &mut Vec<Act>) {
+    fn hold(
+        &mut self,
+        time: Time,
+        holder: usize,
+        lease: Lease,
+        votes: Vec<Given>,
+        acts: &mut Vec<Act>,
+    ) {
         let now = self.now(time);
         self.new_op(holder);
         self.holders[holder].retired = self.is_last_round;
@@ -158,6 +168,7 @@ impl Client {
             fence: lease.fence,
             started: self.holders[holder].started,
             until: self.clock.when(lease.deadline.as_nanos(), time),
+            votes,
         }));
         let most = if self.is_last_round { LAST_WORK } else { self.habits.work };
         let work = self.chance.duration(Duration::ZERO..most);
@@ -225,13 +236,15 @@ impl Client {
 
     fn heed_late_answers(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
         let (now, who) = (self.now(time), self.holders[holder].who.clone());
-        if let Doing::Holding { keeper, last: Some((_, round)), asked, .. } =
-            &mut self.holders[holder].doing
+        let HolderTask { doing, evidence, .. } = &mut self.holders[holder];
+        if let Doing::Holding { keeper, last: Some((op, round)), asked, .. } = doing
             && keeper.heed(now, round)
         {
             let refreshed = round.next() > keeper.lease().fence;
             let until = self.clock.when(keeper.lease().deadline.as_nanos(), time);
-            acts.push(Act::Tell(Happening::Extended { who, started: *asked, refreshed, until }));
+            let (started, votes) = (*asked, evidence.of(*op, round.ballot()));
+            let happening = Happening::Extended { who, started, refreshed, until, votes };
+            acts.push(Act::Tell(happening));
         }
     }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use leasehold_core::{
-    AdmissionStep, Answer, Fence, LockName, Moment, NodeError, Outlook, Record, Reply, Request,
-    Standing, WallMicros,
+    AdmissionStep, Answer, Facts, Fence, LockName, Moment, NodeError, Outlook, Record, Reply,
+    Request, Standing, WallMicros,
 };
 
-use super::{Act, Client, PROBE_EVERY, PROBE_LIMIT, Purpose, Timer};
+use super::{Act, Client, Member, PROBE_EVERY, PROBE_LIMIT, Purpose, Timer};
 use crate::clock::{MICROS, Time};
 
 impl Client {
@@ -31,6 +31,17 @@ impl Client {
         self.proposals.saw(lock, fence, outlook, now, || wall);
     }
 
+    /// Why its members do not vote, if it still waits for one.
+    pub fn objections(&self, time: Time) -> Vec<String> {
+        let now = self.now(time);
+        let objection = |member: &Member| {
+            let error = member.admission.standing().objection(now)?;
+            Some(format!("{}: {error}", member.admission.member()))
+        };
+        let waits = !self.is_retired();
+        self.members.iter().filter(|_| waits).filter_map(objection).collect()
+    }
+
     pub(super) fn look(&mut self, time: Time, member: usize, acts: &mut Vec<Act>) {
         if self.members[member].looking.is_some() {
             return;
@@ -38,6 +49,7 @@ impl Client {
         if !self.members[member].is_connected {
             let reason = "connection refused".to_owned();
             self.members[member].admission.down(NodeError::Unreachable { reason });
+            self.roster.hide(member);
             return self.look_later(time, member, acts);
         }
         let request = Arc::new(Request::Probe);
@@ -78,12 +90,11 @@ impl Client {
         acts: &mut Vec<Act>,
     ) {
         let now = self.now(time);
-        let life = self.chance.nonce();
-        let this = &mut self.members[member];
-        this.looking = None;
+        self.members[member].looking = None;
         match answer {
             Ok(Reply::Facts(facts)) => {
-                let step = this.admission.examine(sent, now, &facts, life);
+                let step = self.examine(sent, now, member, &facts);
+                let this = &mut self.members[member];
                 if let AdmissionStep::Replace { expected, record } = step {
                     let record = record.to_string().into();
                     let request = Arc::new(Request::ReplaceRecord { expected, record });
@@ -115,18 +126,39 @@ impl Client {
                     }
                 }
             }
-            Ok(Reply::Record { replaced }) => {
-                if !replaced {
-                    this.forgets = None;
-                }
+            Ok(Reply::Record { replaced: true }) => return self.look(time, member, acts),
+            Ok(Reply::Record { replaced: false } | Reply::Stranger { .. }) => {
+                self.members[member].forgets = None;
                 return self.look(time, member, acts);
             }
             Ok(_) => {}
             Err(error) => {
-                this.forgets = None;
-                this.admission.down(error);
+                self.members[member].forgets = None;
+                self.members[member].admission.down(error);
+                self.roster.hide(member);
             }
         }
         self.look_later(time, member, acts);
+    }
+
+    /// As the driver does it: first whether another member shows the same server, then the rest.
+    fn examine(
+        &mut self,
+        sent: Moment,
+        received: Moment,
+        member: usize,
+        facts: &Facts,
+    ) -> AdmissionStep {
+        let life = self.chance.nonce();
+        let twin = self.roster.show(member, facts);
+        let name = |member: usize| self.members[member].admission.member().clone();
+        let (ours, theirs) = (name(member), twin.map(name));
+        let this = &mut self.members[member];
+        this.run = Some(facts.server.run_id.as_str().into());
+        let step = this.admission.examine(sent, received, facts, life, theirs.as_ref());
+        if let Some(twin) = twin {
+            self.members[twin].admission.is_one_server_with(&ours);
+        }
+        step
     }
 }

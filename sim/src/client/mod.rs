@@ -1,7 +1,9 @@
 //! A process that wants locks: the core's rounds, keeper and admissions, carried out in simulated
 //! time the way the library's driver carries them out with tasks. It decides nothing itself.
 
+mod acts;
 mod asking;
+mod evidence;
 mod handover;
 mod holding;
 mod looking;
@@ -14,12 +16,14 @@ use std::time::Duration;
 use leasehold_core::rounds::{AcquireRound, ExtendRound, ReleaseRound};
 use leasehold_core::{
     Admission, AdmissionPolicy, Answer, Backoff, ClockSample, Fence, Holder, Keeper, LockName,
-    Moment, NodeError, Proposals, Quorum, Reply, Request, RetryPolicy, Ttl,
+    Moment, NodeError, Proposals, Quorum, Reply, RetryPolicy, Roster, Ttl,
 };
 
+pub use self::acts::{Act, Question, Timer};
+use self::evidence::{Evidence, is_yes};
 use crate::chance::Chance;
 use crate::clock::{Clock, Time};
-use crate::history::Happening;
+use crate::history::Given;
 use crate::scenario::Assumption;
 
 /// What a process does with its locks.
@@ -47,71 +51,6 @@ pub struct Habits {
     pub broken: Option<Assumption>,
 }
 
-/// What a process wants from the world.
-#[derive(Debug)]
-pub enum Act {
-    /// Send a request to one of its members.
-    Send {
-        /// Which member.
-        member: usize,
-        /// The number under which the answer is awaited.
-        ask: u64,
-        /// What.
-        request: Arc<Request>,
-        /// The identity that the node must have.
-        identity: Option<Arc<str>>,
-    },
-    /// Be woken.
-    Wake {
-        /// When, by its own clock.
-        at: Moment,
-        /// What for.
-        timer: Timer,
-    },
-    /// Tell the observer.
-    Tell(Happening),
-}
-
-/// What a process is woken for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Timer {
-    /// A holder has something to do.
-    Holder {
-        /// Which.
-        holder: usize,
-        /// Only if it still waits for this.
-        ticket: u64,
-    },
-    /// The time limit of a question is over.
-    Limit {
-        /// Whose.
-        holder: usize,
-        /// Which question.
-        op: u64,
-    },
-    /// The caller loses interest.
-    Drop {
-        /// Whose.
-        holder: usize,
-        /// In which question.
-        op: u64,
-    },
-    /// A member is to be looked at.
-    Examine {
-        /// Which.
-        member: usize,
-        /// Only if nothing was scheduled since.
-        ticket: u64,
-    },
-    /// A look at a member takes too long.
-    ExamineLimit {
-        /// Which.
-        member: usize,
-        /// Only if it still is the same look.
-        ask: u64,
-    },
-}
-
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
@@ -132,6 +71,7 @@ pub struct Client {
     /// Whether it wants one more lock each, and then no more.
     pub is_last_round: bool,
     members: Vec<Member>,
+    roster: Roster,
     quorum: Quorum,
     policy: AdmissionPolicy,
     habits: Habits,
@@ -148,6 +88,8 @@ struct Member {
     generation: u64,
     is_connected: bool,
     admission: Admission,
+    /// The server process that was met when it was last examined.
+    run: Option<Arc<str>>,
     looking: Option<u64>,
     ticket: u64,
     forget_at: Moment,
@@ -187,6 +129,7 @@ struct HolderTask {
     started: Time,
     looked: bool,
     retired: bool,
+    evidence: Evidence,
 }
 
 #[derive(Debug)]
@@ -221,15 +164,16 @@ impl Client {
         clock: Clock,
         wall: Clock,
         policy: AdmissionPolicy,
-        members: usize,
+        members: &[String],
         locks: &[LockName],
         habits: Habits,
         chance: Chance,
     ) -> Self {
-        let member = |_| Member {
+        let member = |name: &String| Member {
             generation: 0,
             is_connected: false,
-            admission: Admission::new(policy.clone()),
+            admission: Admission::new(policy.clone(), name),
+            run: None,
             looking: None,
             ticket: 0,
             forget_at: Moment::default(),
@@ -249,6 +193,7 @@ impl Client {
             started: 0,
             looked: false,
             retired: false,
+            evidence: Evidence::default(),
         };
         Self {
             number,
@@ -256,8 +201,9 @@ impl Client {
             clock,
             wall,
             is_last_round: false,
-            members: (0..members).map(member).collect(),
-            quorum: Quorum::majority_of(NonZeroUsize::new(members).expect("some members")),
+            members: members.iter().map(member).collect(),
+            roster: Roster::new(members.len()),
+            quorum: Quorum::majority_of(NonZeroUsize::new(members.len()).expect("some members")),
             policy,
             habits,
             holders: locks.iter().enumerate().map(holder).collect(),
@@ -296,17 +242,30 @@ impl Client {
     /// A connection broke: whatever was under way on it has no answer.
     pub fn disconnected(&mut self, time: Time, member: usize, acts: &mut Vec<Act>) {
         self.members[member].is_connected = false;
-        let mut lost: Vec<u64> = self
-            .asks
-            .iter()
-            .filter(|(_, pending)| pending.member == member)
-            .map(|(ask, _)| *ask)
-            .collect();
-        lost.sort_unstable();
-        for ask in lost {
+        for ask in self.asks_of(member, |_| true) {
             let reason = "connection closed".to_owned();
-            self.answered(time, ask, Err(NodeError::Unreachable { reason }), acts);
+            self.answered(time, ask, Err(NodeError::Unreachable { reason }), None, acts);
         }
+    }
+
+    /// The server behind a connection says that all of its data was replaced: what was examined is
+    /// void, and whatever was asked before may be answered by what it knows since.
+    pub fn replaced(&mut self, time: Time, member: usize, acts: &mut Vec<Act>) {
+        let error = || NodeError::NotVoting { reason: "its data was replaced".to_owned() };
+        self.members[member].admission.down(error());
+        for ask in self.asks_of(member, |purpose| matches!(purpose, Purpose::Vote { .. })) {
+            self.answered(time, ask, Err(error()), None, acts);
+        }
+        self.look(time, member, acts);
+    }
+
+    /// What is under way to a member, in the order in which it was asked.
+    fn asks_of(&self, member: usize, wanted: impl Fn(Purpose) -> bool) -> Vec<u64> {
+        let is_wanted = |pending: &Pending| pending.member == member && wanted(pending.purpose);
+        let asks = self.asks.iter().filter(|(_, pending)| is_wanted(pending));
+        let mut asks: Vec<u64> = asks.map(|(ask, _)| *ask).collect();
+        asks.sort_unstable();
+        asks
     }
 
     /// A timer rang.
@@ -346,8 +305,15 @@ impl Client {
         }
     }
 
-    /// An answer came.
-    pub fn answered(&mut self, time: Time, ask: u64, answer: Answer, acts: &mut Vec<Act>) {
+    /// An answer came; `given` is what those who watch know of it.
+    pub fn answered(
+        &mut self,
+        time: Time,
+        ask: u64,
+        answer: Answer,
+        given: Option<Given>,
+        acts: &mut Vec<Act>,
+    ) {
         let Some(Pending { member, sent, purpose }) = self.asks.remove(&ask) else { return };
         let now = self.now(time);
         match (&answer, purpose) {
@@ -357,6 +323,12 @@ impl Client {
                 self.members[member].admission.observe_clock(sample);
             }
             _ => {}
+        }
+        if let (Purpose::Vote { holder, op, .. }, Ok(reply), Some(given)) =
+            (purpose, &answer, given)
+            && is_yes(reply)
+        {
+            self.holders[holder].evidence.note(op, member, given);
         }
         match purpose {
             Purpose::Vote { holder, op, .. } if self.holders[holder].op != op => {

@@ -1,108 +1,68 @@
 //! The world: servers, processes, the network between them, and what is done to all of them, in one
 //! queue of events ordered by true time.
 
+mod outcome;
+mod servers;
 mod traffic;
 mod trouble;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{AdmissionPolicy, Answer, Drift, Fingerprint, LockName, Moment, Request, Ttl};
+use leasehold_core::{AdmissionPolicy, Answer, Drift, Fingerprint, LockName, Moment, Ttl};
 
+pub use self::outcome::{Figures, Outcome};
+use self::servers::{Change, Start};
+use crate::addresses::Addresses;
 use crate::chance::Chance;
-use crate::client::{Act, Client, Habits, Timer};
+use crate::client::{Act, Client, Habits, Question, Timer};
 use crate::clock::{Clock, MILLIS, SECOND, Time};
-use crate::history::{Happening, Invariant, Violation};
+use crate::faults::Fault;
+use crate::history::{Given, Happening, Invariant, Violation};
 use crate::invariants;
 use crate::network::Links;
 use crate::scenario::{Assumption, MAX_TTL, Scenario};
-use crate::server::Server;
+use crate::server::{Persistence, Server};
 
 /// When the world began, by clocks that are right.
 const EPOCH: u64 = 1_800_000_000 * SECOND;
-
-/// What came of a run.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    /// What broke, and when; of each promise the first time.
-    pub violations: Vec<(Time, Violation)>,
-    /// What happened, if it was to be told.
-    pub timeline: Vec<(Time, Happening)>,
-    /// How much happened.
-    pub figures: Figures,
-}
-
-/// How much happened.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Figures {
-    /// Events in all.
-    pub events: u64,
-    /// Locks acquired.
-    pub acquired: u64,
-    /// Among these, handed over.
-    pub handed_over: u64,
-    /// Leases extended.
-    pub extended: u64,
-    /// Among these, with a raised token.
-    pub refreshed: u64,
-    /// Leases lost.
-    pub lost: u64,
-    /// Things done to the world.
-    pub faults: u64,
-}
-
-impl std::ops::AddAssign for Figures {
-    fn add_assign(&mut self, other: Self) {
-        self.events += other.events;
-        self.acquired += other.acquired;
-        self.handed_over += other.handed_over;
-        self.extended += other.extended;
-        self.refreshed += other.refreshed;
-        self.lost += other.lost;
-        self.faults += other.faults;
-    }
-}
-
-impl fmt::Display for Figures {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { events, acquired, handed_over, extended, refreshed, lost, faults } = self;
-        write!(
-            f,
-            "{events} events, {faults} faults, {acquired} acquired, {handed_over} of them handed \
-             over, {extended} extended, {refreshed} of them refreshed, {lost} lost"
-        )
-    }
-}
 
 /// What is going to happen.
 #[derive(Debug)]
 enum Event {
     Arrive(Message),
-    Answer { client: usize, life: u64, node: usize, generation: u64, ask: u64, answer: Answer },
+    Answer { on: Connection, ask: u64, answer: Answer, given: Option<Given> },
+    Replaced { on: Connection },
     Wake { client: usize, life: u64, timer: Timer },
     Connect { client: usize, life: u64, node: usize },
-    Disconnect { client: usize, life: u64, node: usize, generation: u64 },
+    Disconnect { on: Connection },
     NextFault,
-    StartServer { node: usize, loses: usize },
+    Inflict(Fault),
+    Change(Change),
+    StartServer { server: usize, start: Start },
     StartClient { client: usize },
     FaultsOver,
     Rest,
 }
 
-/// A request on its way.
-#[derive(Debug)]
-struct Message {
+/// One connection of one life of a process to a member.
+#[derive(Debug, Clone, Copy)]
+struct Connection {
     client: usize,
     life: u64,
     node: usize,
     generation: u64,
-    boots: u64,
+}
+
+/// A request on its way.
+#[derive(Debug)]
+struct Message {
+    on: Connection,
+    server: usize,
+    stops: u64,
     ask: u64,
-    request: Arc<Request>,
-    identity: Option<Arc<str>>,
+    question: Question,
     is_late: bool,
 }
 
@@ -140,6 +100,7 @@ pub struct World {
     paused_until: Vec<Time>,
     is_dead: Vec<bool>,
     links: Links,
+    addresses: Addresses,
     locks: Vec<LockName>,
     invariants: Vec<Box<dyn Invariant>>,
     chance: Chance,
@@ -154,12 +115,14 @@ impl World {
     pub fn new(scenario: Scenario, tells: bool) -> Self {
         let mut chance = Chance::new(scenario.seed ^ 0x5eed);
         let skew = if scenario.breaks(Assumption::Skew) { 7200 * 1000 } else { 380 };
-        let servers = (0..scenario.nodes)
-            .map(|node| {
+        let servers = (0..scenario.nodes + scenario.spares)
+            .map(|number| {
                 let offset = chance.around(skew) * MILLIS as i64;
                 let rate = chance.around(node_rate(&scenario));
                 let clock = Clock::new(EPOCH.saturating_add_signed(offset), rate);
-                Server::new(clock, scenario.persistence[node])
+                let of_member = scenario.persistence.get(number).copied();
+                let persistence = of_member.unwrap_or(Persistence::EverySecond);
+                Server::new(number, clock, persistence, scenario.replicates)
             })
             .collect();
         let locks: Vec<_> = (0..scenario.locks)
@@ -167,6 +130,8 @@ impl World {
             .collect();
         let quorum = scenario.nodes / 2 + 1;
         let holders = scenario.clients * scenario.holders;
+        // A single node that forgets has nobody to ask, and is not made to.
+        let memory = if scenario.nodes > 1 { MAX_TTL.as_nanos() as Time } else { 0 };
         let mut world = Self {
             now: 0,
             queue: BinaryHeap::new(),
@@ -176,8 +141,9 @@ impl World {
             paused_until: vec![0; scenario.clients],
             is_dead: vec![false; scenario.clients],
             links: Links::new(scenario.clients, scenario.nodes),
+            addresses: Addresses::new(scenario.nodes),
             locks,
-            invariants: invariants::all(quorum, holders),
+            invariants: invariants::all(quorum, holders, memory),
             chance,
             acts: Vec::new(),
             tells,
@@ -203,22 +169,8 @@ impl World {
         // Wall clocks of clients may be wrong by anything: nothing rests on them.
         let wrong = [0, 0, 3_600_000, 86_400_000][chance.index(4)];
         let offset = chance.around(wrong) * MILLIS as i64;
-        let list: Vec<String> = (0..self.members_of(number)).map(|n| format!("node{n}")).collect();
-        let cluster = if scenario.breaks(Assumption::Fingerprint) {
-            Fingerprint::of_members(["the same for all"])
-        } else {
-            Fingerprint::of_members(list.iter().map(String::as_str))
-        };
-        let policy = AdmissionPolicy {
-            cluster,
-            nodes: if scenario.breaks(Assumption::Fingerprint) { 0 } else { list.len() },
-            max_ttl: Some(MAX_TTL),
-            max_ttl_default: MAX_TTL,
-            drift: Drift::DEFAULT,
-            max_clock_skew: Duration::from_secs(1),
-            quarantine: scenario.nodes > 1 && !scenario.breaks(Assumption::Quarantine),
-            strict: false,
-        };
+        let members: Vec<String> = (0..self.members_of(number)).map(member_name).collect();
+        let policy = self.policy(&members);
         let ttl = Ttl::new(scenario.ttl).expect("long enough");
         let habits = Habits {
             ttl,
@@ -245,11 +197,30 @@ impl World {
             Clock::new(chance.within(0..1000 * SECOND), rate),
             Clock::new(EPOCH.saturating_add_signed(offset), 0),
             policy,
-            list.len(),
+            &members,
             &wanted,
             habits,
             chance,
         )
+    }
+
+    /// What a process with this member list expects of its nodes.
+    fn policy(&self, members: &[String]) -> AdmissionPolicy {
+        let mixes_lists = self.scenario.breaks(Assumption::Fingerprint);
+        let cluster = match mixes_lists {
+            true => Fingerprint::of_members(["the same for all"]),
+            false => Fingerprint::of_members(members.iter().map(String::as_str)),
+        };
+        AdmissionPolicy {
+            cluster,
+            nodes: if mixes_lists { 0 } else { members.len() },
+            max_ttl: Some(MAX_TTL),
+            max_ttl_default: MAX_TTL,
+            drift: Drift::DEFAULT,
+            max_clock_skew: Duration::from_secs(1),
+            quarantine: self.scenario.nodes > 1 && !self.scenario.breaks(Assumption::Quarantine),
+            strict: false,
+        }
     }
 
     /// With two member lists in use, the odd clients know only some of the nodes.
@@ -292,33 +263,43 @@ impl World {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Arrive(message) => self.arrive(message),
-            Event::Answer { client, life, node, generation, ask, answer } => {
-                if !self.is_current(client, life) || !self.links.is(client, node, generation) {
+            Event::Answer { on, ask, answer, given } => {
+                if !self.stands(on) {
                     return;
                 }
-                if self.paused_until[client] > self.now {
-                    let event = Event::Answer { client, life, node, generation, ask, answer };
-                    return self.at(self.paused_until[client], event);
+                if let Some(later) = self.is_paused(on.client) {
+                    return self.at(later, Event::Answer { on, ask, answer, given });
                 }
-                self.with(client, |this, now, acts| this.answered(now, ask, answer, acts));
+                self.with(on.client, |this, now, acts| {
+                    this.answered(now, ask, answer, given, acts);
+                });
+            }
+            Event::Replaced { on } => {
+                if !self.stands(on) {
+                    return;
+                }
+                if let Some(later) = self.is_paused(on.client) {
+                    return self.at(later, Event::Replaced { on });
+                }
+                self.with(on.client, |this, now, acts| this.replaced(now, on.node, acts));
             }
             Event::Wake { client, life, timer } => {
                 if !self.is_current(client, life) {
                     return;
                 }
-                if self.paused_until[client] > self.now {
-                    return self.at(self.paused_until[client], Event::Wake { client, life, timer });
+                if let Some(later) = self.is_paused(client) {
+                    return self.at(later, Event::Wake { client, life, timer });
                 }
                 self.with(client, |this, now, acts| this.woken(now, timer, acts));
             }
             Event::Connect { client, life, node } => self.connect(client, life, node),
-            Event::Disconnect { client, life, node, generation } => {
-                if self.is_current(client, life) && self.links.is(client, node, generation) {
-                    self.cut(client, node);
-                }
-            }
+            Event::Disconnect { on } if self.stands(on) => self.cut(on.client, on.node),
+            Event::Disconnect { .. } => {}
             Event::NextFault => self.next_fault(),
-            Event::StartServer { node, loses } => self.start_server(node, loses),
+            Event::Inflict(_) if self.is_calm => {}
+            Event::Inflict(fault) => self.inflict(fault),
+            Event::Change(change) => self.change(change),
+            Event::StartServer { server, start } => self.start_server(server, start),
             Event::StartClient { client } => {
                 let life = self.clients[client].life + 1;
                 let is_last = self.clients[client].is_last_round;
@@ -336,15 +317,23 @@ impl World {
         !self.is_dead[client] && self.clients[client].life == life
     }
 
+    /// Whether both ends of a connection still know of it.
+    fn stands(&self, on: Connection) -> bool {
+        self.is_current(on.client, on.life) && self.links.is(on.client, on.node, on.generation)
+    }
+
+    /// Until when a process stands still, if it does.
+    fn is_paused(&self, client: usize) -> Option<Time> {
+        Some(self.paused_until[client]).filter(|until| *until > self.now)
+    }
+
     /// Lets a process do something, and does what it wants.
     fn with(&mut self, client: usize, act: impl FnOnce(&mut Client, Time, &mut Vec<Act>)) {
         let mut acts = std::mem::take(&mut self.acts);
         act(&mut self.clients[client], self.now, &mut acts);
         for act in acts.drain(..) {
             match act {
-                Act::Send { member, ask, request, identity } => {
-                    self.send(client, member, ask, request, identity);
-                }
+                Act::Send { member, ask, question } => self.send(client, member, ask, question),
                 Act::Wake { at, timer } => {
                     let this = &self.clients[client];
                     let life = this.life;
@@ -386,6 +375,11 @@ impl World {
             self.outcome.timeline.push((self.now, happening));
         }
     }
+}
+
+/// The name of a member.
+fn member_name(member: usize) -> String {
+    format!("node{member}")
 }
 
 /// How many millionths a node's clock may be too fast or too slow. Together with a client's it

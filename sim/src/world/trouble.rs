@@ -2,11 +2,13 @@
 
 use leasehold_core::Moment;
 
+use super::servers::Start;
 use super::{Event, World};
 use crate::client::Client;
 use crate::clock::SECOND;
 use crate::faults::Fault;
 use crate::history::Happening;
+use crate::server::Server;
 
 impl World {
     pub(super) fn next_fault(&mut self) {
@@ -20,30 +22,27 @@ impl World {
         self.after(pause, Event::NextFault);
     }
 
-    fn inflict(&mut self, fault: Fault) {
+    pub(super) fn inflict(&mut self, fault: Fault) {
         let now = self.now;
         match fault {
             Fault::Kill { node, down_for, loses } => {
-                if !self.servers[node].is_down {
-                    self.servers[node].is_down = true;
-                    for client in 0..self.scenario.clients {
-                        self.cut_if_alive(client, node);
-                    }
-                    self.after(down_for, Event::StartServer { node, loses });
-                }
+                self.kill(self.addresses.home(node), down_for, Start::Own { loses });
             }
-            Fault::Flush { node } => self.servers[node].flush(),
-            Fault::Hang { node, time } => self.servers[node].hangs_until = now + time,
-            Fault::Slow { node, by } => self.servers[node].slow_by = by,
+            Fault::Restore { node, down_for, of } => {
+                let start = of.map_or(Start::Backup, Start::Copy);
+                self.kill(self.addresses.home(node), down_for, start);
+            }
+            Fault::Flush { node } => self.home(node).flush(now),
+            Fault::Hang { node, time } => self.home(node).hangs_until = now + time,
+            Fault::Slow { node, by } => self.home(node).slow_by = by,
             Fault::Cut { client, node } => self.cut_if_alive(client, node),
             Fault::Partition { clients, nodes, way, time } => {
                 self.links.partition(clients, nodes, way, now + time);
             }
             Fault::HalfOpen { client, node, time } => {
                 self.links.half_open(client, node);
-                let (life, generation) =
-                    (self.clients[client].life, self.links.generation(client, node));
-                self.after(time, Event::Disconnect { client, life, node, generation });
+                let on = self.connection(client, node);
+                self.after(time, Event::Disconnect { on });
             }
             Fault::Pause { client, time } => {
                 if !self.is_dead[client] {
@@ -63,21 +62,30 @@ impl World {
                     self.after(time, Event::StartClient { client });
                 }
             }
-            Fault::Jump { node, by } => self.servers[node].clock.jump(now, by),
-            Fault::Evict { node, lock } => self.servers[node].evict(now, &self.locks[lock]),
+            Fault::Jump { node, by } => self.home(node).clock.jump(now, by),
+            Fault::Evict { node, lock } => {
+                let home = self.addresses.home(node);
+                self.servers[home].evict(now, &self.locks[lock]);
+            }
+            Fault::Copy { .. }
+            | Fault::Failover { .. }
+            | Fault::Move { .. }
+            | Fault::RestartUnseen { .. }
+            | Fault::Mislead { .. }
+            | Fault::Turns { .. } => self.change_servers(fault),
         }
     }
 
-    fn cut_if_alive(&mut self, client: usize, node: usize) {
+    /// The server that is a member.
+    fn home(&mut self, node: usize) -> &mut Server {
+        let home = self.addresses.home(node);
+        &mut self.servers[home]
+    }
+
+    pub(super) fn cut_if_alive(&mut self, client: usize, node: usize) {
         if !self.is_dead[client] {
             self.cut(client, node);
         }
-    }
-
-    pub(super) fn start_server(&mut self, node: usize, loses: usize) {
-        self.servers[node].start(loses);
-        let boots = self.servers[node].boots;
-        self.tell(Happening::Fault(format!("node {node} is up again ({boots} starts)")));
     }
 
     pub(super) fn calm_down(&mut self) {
@@ -90,6 +98,7 @@ impl World {
                 }
             }
         }
+        self.put_servers_right();
         for server in &mut self.servers {
             (server.slow_by, server.hangs_until) = (0, server.hangs_until.min(self.now + SECOND));
         }
@@ -102,6 +111,11 @@ impl World {
     pub(super) fn rest(&mut self) {
         let mut owners = Vec::new();
         // Whoever still waits or holds is another promise's business.
+        for client in 0..if self.tells { self.clients.len() } else { 0 } {
+            for objection in self.clients[client].objections(self.now) {
+                self.tell(Happening::Fault(format!("process {client} still wants: {objection}")));
+            }
+        }
         let all_gone = self.clients.iter().all(Client::is_retired);
         for (node, server) in self.servers.iter().enumerate().filter(|_| all_gone) {
             let moment = Moment::from_nanos(server.clock.at(self.now));

@@ -335,11 +335,32 @@ fn one_server_under_two_names_is_found() {
     let servers = RedisServer::redis().start_many(2);
     let (a, b) = (servers[0].addr(), servers[1].addr());
     let desk = Desk::with(format!("redis://{a},{b},redis://{a}/1?timeout=1s"));
-    desk.run(&["init"]).expect(0);
+    desk.run(&["init"]).fails(77, &["are one server", "neither votes"]);
     let objects = examine(&desk, 2);
-    let found = format!("{a}/0, {a}/1 are one server process");
-    let words = [&*found, "one restart forgets several votes", "independent servers only"];
-    one(&objects, "same server", "error", &words);
+    let same: Vec<_> = objects.iter().filter(|object| object["check"] == "same server").collect();
+    let words = ["are one server", "counted twice", "the address of its own server"];
+    assert_eq!(same.len(), 2, "{objects:#?}");
+    for finding in same {
+        assert_eq!(finding["level"], "error");
+        assert!(words.iter().all(|word| finding.to_string().contains(word)), "{finding}");
+    }
+}
+
+#[test]
+fn several_servers_behind_one_name_are_found() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let servers = RedisServer::redis().start_many(2);
+    let balancer = Proxy::to(servers[0].addr());
+    balancer.retarget_in_turns(servers.iter().map(RedisServer::addr));
+    let desk = Desk::with(format!("redis://{}?timeout=1s", balancer.addr()));
+    let words = ["answered by several servers", "an address of its own"];
+    desk.run(&["init"]).fails(77, &words);
+    desk.run(&["run", "-n", "job", "--", "true"]).fails(69, &words);
+    let objects = examine(&desk, 2);
+    let finding = objects.iter().find(|object| object["check"] == "several servers");
+    assert_eq!(finding.expect("a finding")["level"], "error", "{objects:#?}");
 }
 
 #[test]

@@ -35,9 +35,12 @@ impl Place {
         self.path().join(name)
     }
 
-    /// The binary, with the SQLite file of this place.
+    /// The binary, with the SQLite file of this place. `LEASEHOLD_BINARY` names another one, say of
+    /// an older release that a test should fail on.
     pub(crate) fn leasehold(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        let binary = std::env::var_os("LEASEHOLD_BINARY");
+        let binary = binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_leasehold").into());
+        let mut command = Command::new(binary);
         command.env("XDG_DATA_HOME", self.path()).env("XDG_CONFIG_HOME", self.path());
         command.env_remove("LEASEHOLD_BACKEND").current_dir(self.path());
         command

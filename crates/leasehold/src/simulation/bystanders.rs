@@ -74,6 +74,15 @@ impl Bystanders {
         }
     }
 
+    /// All data is gone: each who tracks is told.
+    pub(super) fn flushed(&mut self) {
+        for connection in self.connections.values_mut().filter(|connection| connection.tracks) {
+            connection.tracked.clear();
+            (connection.deliver)(push(&[bulk("invalidate"), b"_\r\n".to_vec()]));
+        }
+        self.lines.clear();
+    }
+
     pub(super) fn subscribe(&mut self, number: u64, channel: &str) -> Vec<u8> {
         if let Some(connection) = self.connections.get_mut(&number) {
             connection.channels.insert(channel.to_owned());

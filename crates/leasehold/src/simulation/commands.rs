@@ -11,6 +11,8 @@ use crate::nodes::redis::{DEFAULT_PREFIX, fences_of, hint_script_name, script_na
 
 type Words = Vec<Vec<u8>>;
 
+const READONLY: &[u8] = b"-READONLY You can't write against a read only replica.\r\n";
+
 /// One connection, as the server sees it.
 pub(super) struct Session {
     number: u64,
@@ -50,6 +52,11 @@ impl Session {
         let texts: Vec<&str> =
             words.iter().map(|word| std::str::from_utf8(word).expect("UTF-8")).collect();
         match texts.as_slice() {
+            ["DELIFEQ", key, holder] | ["DELEX", key, "IFEQ", holder]
+                if site.redis().is_replica =>
+            {
+                self.refuse(site, &Request::Release { lock: lock(key), holder: who(holder) })
+            }
             ["HELLO", "3", ..] if site.redis().flavor.knows_hello => {
                 self.resp3 = true;
                 b"%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n".to_vec()
@@ -109,6 +116,7 @@ impl Session {
         match (word, keys, args) {
             ("examine", ..) => return self.examine(site),
             (_, ["leasehold:node"], []) => return bulk("LOADED"),
+            ("stand" | "leave", ..) if site.redis().is_replica => return READONLY.to_vec(),
             ("stand", [line, _], args) => return site.redis().bystanders.stand(line, args, now),
             ("leave", [line, _], [waiter]) => return site.redis().bystanders.leave(line, waiter),
             _ => {}
@@ -136,12 +144,23 @@ impl Session {
             }
             _ => return format!("-ERR no simulated script {word}\r\n").into_bytes(),
         };
+        if site.redis().is_replica {
+            return self.refuse(site, &request);
+        }
         // The record that they are the fences of, if it is still there.
         let record = site.redis().table.record().map(str::to_owned);
         let is_same = fences == record.as_deref().map(fences_of).as_deref();
         let another = || "another".to_owned();
         let identity = fences.map(|_| record.filter(|_| is_same).unwrap_or_else(another));
         self.reply(&self.apply(site, identity.as_deref(), &request))
+    }
+
+    /// A replica takes no writes. That it was asked to release is noted all the same.
+    fn refuse(&self, site: &Site, request: &Request) -> Vec<u8> {
+        if let Request::Release { .. } = request {
+            site.carried_out(self.number, request, &Reply::NotHeld { owner: None });
+        }
+        READONLY.to_vec()
     }
 
     fn examine(&self, site: &Site) -> Vec<u8> {
@@ -223,8 +242,9 @@ fn run_id(site: &Site) -> String {
 fn info(site: &Site) -> String {
     let run_id = run_id(site);
     let redis = site.redis();
+    let role = if redis.is_replica { "slave" } else { "master" };
     format!(
-        "{}\r\nrun_id:{run_id}\r\nrole:master\r\nredis_mode:standalone\r\ncluster_enabled:0\r\n\
+        "{}\r\nrun_id:{run_id}\r\nrole:{role}\r\nredis_mode:standalone\r\ncluster_enabled:0\r\n\
          master_replid:{}\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:{}\r\n",
         redis.flavor.version,
         redis.replication_id,

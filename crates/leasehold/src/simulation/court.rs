@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::{Drift, Fence, Holder, Moment, Reply, Request};
 
+use super::ballots::Ballots;
 use super::site::{Received, Site};
 use super::town::Town;
 use super::world::World;
@@ -15,6 +16,8 @@ use crate::clock::Clock as _;
 pub(super) struct Court {
     world: Arc<World>,
     sites: Vec<Arc<Site>>,
+    /// How many members a quorum has.
+    needed: usize,
     state: Mutex<State>,
 }
 
@@ -28,7 +31,14 @@ struct State {
 impl Court {
     pub(super) fn of(town: &Town) -> Arc<Self> {
         let (world, sites) = (town.world.clone(), town.sites.clone());
-        Arc::new(Self { world, sites, state: Mutex::default() })
+        let needed = town.addresses.len() / 2 + 1;
+        Arc::new(Self { world, sites, needed, state: Mutex::default() })
+    }
+
+    /// Has each round judged that is won on this thread, until what is returned is dropped.
+    pub(super) fn hear_ballots(&self) -> tracing::subscriber::DefaultGuard {
+        let ballots = Ballots::new(&self.world, &self.sites, self.needed);
+        tracing::subscriber::set_default(ballots)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -66,23 +76,25 @@ impl Court {
         guard
     }
 
-    /// A quorum of nodes must have granted this very fence to this holder, and the deadline must
-    /// count from before the first of them heard of it.
+    /// A quorum of different servers must have granted this very fence to this holder, none of them
+    /// in its quarantine, and the deadline must count from before the first of them heard of it.
+    ///
+    /// A server may grant something in its quarantine: it does not know, and its client learns it
+    /// before the reply. Such a vote is not needed.
     fn check_votes(&self, guard: &Guard, now: Moment) {
-        let votes: Vec<_> = self.sites.iter().flat_map(|site| votes(site, guard)).collect();
-        if votes.is_empty() {
+        let votes: Vec<_> = self.sites.iter().map(|site| votes(site, guard)).collect();
+        if votes.iter().all(Vec::is_empty) {
             return self.check_reserve(guard, now);
         }
-        let granted = votes.iter().filter(|vote| vote.is_granted).count();
-        let needed = self.sites.len() / 2 + 1;
-        self.world.require(granted >= needed, || format!("{guard:?} has {granted} votes"));
-        for vote in &votes {
+        let is_given = |vote: &Vote| vote.is_granted && !vote.is_too_early;
+        let granted = votes.iter().filter(|votes| votes.iter().any(is_given)).count();
+        self.world.require(granted >= self.needed, || {
+            format!("{guard:?} has the votes of {granted} servers that may vote")
+        });
+        for vote in votes.iter().flatten() {
             let latest = vote.heard.plus(vote.ttl - Drift::DEFAULT.allowance(vote.ttl));
             let late = now.plus(guard.validity()).since(latest);
             self.world.require(late.is_zero(), || format!("{guard:?} ends {late:?} too late"));
-            self.world.require(!vote.is_too_early, || {
-                format!("{guard:?} has the vote of a node in its quarantine")
-            });
         }
     }
 
@@ -90,7 +102,6 @@ impl Court {
     /// its holder by, in one step, and the deadline must count from before a quorum last heard of it.
     fn check_reserve(&self, guard: &Guard, now: Moment) {
         let kept: Vec<_> = self.sites.iter().map(|site| kept(site, guard)).collect();
-        let needed = self.sites.len() / 2 + 1;
         let sites = |wanted: &dyn Fn(&Kept) -> bool| {
             kept.iter().filter(|kept| kept.iter().any(wanted)).count()
         };
@@ -98,11 +109,11 @@ impl Court {
         let most =
             raised.map(|one| sites(&|other| other.token == one.token && other.next == one.next));
         let most = most.max().unwrap_or(0);
-        self.world.require(most >= needed, || format!("{guard:?} was seen to by {most}"));
+        self.world.require(most >= self.needed, || format!("{guard:?} was seen to by {most}"));
         let end = now.plus(guard.validity());
         let in_time =
             sites(&|kept| kept.heard.plus(kept.ttl - Drift::DEFAULT.allowance(kept.ttl)) >= end);
-        self.world.require(in_time >= needed, || {
+        self.world.require(in_time >= self.needed, || {
             format!("{guard:?} ends too late for all but {in_time}")
         });
     }
@@ -158,6 +169,12 @@ impl Court {
     }
 }
 
+/// Whether a server that lost its memory at these moments, each after so much that it had carried
+/// out, was to sit out its quarantine when it carried out `entry`.
+pub(super) fn sits_out(forgot: &[(usize, Moment)], index: usize, entry: &Received) -> bool {
+    forgot.iter().any(|(before, at)| *before <= index && entry.at.since(*at) < Town::quarantine())
+}
+
 /// One node's answer to the round that a guard came from.
 struct Vote {
     heard: Moment,
@@ -175,10 +192,7 @@ fn votes(site: &Site, guard: &Guard) -> Vec<Vote> {
         };
         let is_meant = holder == guard.holder() && *proposal == guard.fence();
         let is_granted = entry.reply == Reply::Granted;
-        let sits_out = |(before, at): &(usize, Moment)| {
-            *before <= index && entry.at.since(*at) < Town::quarantine()
-        };
-        let is_too_early = is_granted && forgot.iter().any(sits_out);
+        let is_too_early = is_granted && sits_out(&forgot, index, entry);
         let (heard, ttl) = (entry.at, ttl.get());
         is_meant.then_some(Vote { heard, ttl, is_granted, is_too_early })
     };
@@ -201,10 +215,7 @@ fn kept(site: &Site, guard: &Guard) -> Vec<Kept> {
         };
         let is_meant = holder == guard.holder() && *next >= guard.fence();
         let is_yes = matches!(entry.reply, Reply::Extended { .. } | Reply::Healed { .. });
-        let sits_out = |(before, at): &(usize, Moment)| {
-            *before <= index && entry.at.since(*at) < Town::quarantine()
-        };
-        let counts = is_meant && is_yes && !forgot.iter().any(sits_out);
+        let counts = is_meant && is_yes && !sits_out(&forgot, index, entry);
         let (heard, ttl) = (entry.at, ttl.get());
         counts.then_some(Kept { heard, ttl, token: *token, next: *next })
     };

@@ -10,6 +10,8 @@
 //! `LEASEHOLD_SIM_SEEDS=5000 cargo test -p leasehold --lib simulation` runs that many seeds per test
 //! instead of a few dozen; a failure prints its seed and the command that repeats it.
 
+mod address;
+mod ballots;
 mod bystanders;
 mod commands;
 mod court;
@@ -24,6 +26,7 @@ mod cancellation;
 mod crowd;
 mod keeping;
 mod late;
+mod lives;
 mod pause;
 mod reconnect;
 mod replay;

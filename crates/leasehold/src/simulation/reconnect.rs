@@ -12,7 +12,7 @@ use crate::Locks;
 use crate::clock::Clock as _;
 
 /// What a client does for a while: acquire, hold, extend, give back, give up.
-async fn work(world: Arc<World>, court: Arc<Court>, locks: Locks, rounds: usize) {
+pub(super) async fn work(world: Arc<World>, court: Arc<Court>, locks: Locks, rounds: usize) {
     for _ in 0..rounds {
         let began = world.now();
         let request = locks.lock("l").ttl(TTL).wait(Duration::from_secs(3));
@@ -35,7 +35,7 @@ async fn work(world: Arc<World>, court: Arc<Court>, locks: Locks, rounds: usize)
     }
 }
 
-async fn end(town: &Town, court: &Court) {
+pub(super) async fn end(town: &Town, court: &Court) {
     town.calm().await;
     court.close();
     // What a broken connection left is over with its Ttl, and stays over.

@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, W
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep_until};
 
+use super::address::Address;
 use super::bystanders::Deliver;
 use super::commands::{Session, take_command};
 use super::site::{Dialing, Site, Wire};
@@ -17,15 +18,18 @@ use crate::nodes::redis::{Dial, Opening};
 /// As much as a socket's buffer holds.
 const PIPE_BYTES: usize = 64 * 1024;
 
-/// How a client reaches this site.
-pub(super) fn dial(site: &Arc<Site>) -> Dial {
-    let (name, site) = (site.name.as_str().into(), site.clone());
-    Dial { name, open: Arc::new(move || -> Opening { Box::pin(open(site.clone())) }) }
+/// How a client reaches the server behind an address.
+pub(super) fn dial(address: &Arc<Address>) -> Dial {
+    let (name, address) = (address.name.as_str().into(), address.clone());
+    Dial { name, open: Arc::new(move || -> Opening { Box::pin(open(address.clone())) }) }
 }
 
 async fn open(
-    site: Arc<Site>,
+    address: Arc<Address>,
 ) -> io::Result<(crate::nodes::redis::Reader, crate::nodes::redis::Writer)> {
+    let Some(site) = address.next() else {
+        return Err(io::ErrorKind::HostUnreachable.into());
+    };
     let (from, to) = site.sky().up;
     site.world.sleep(from, to).await;
     let dialing = site.sky().dialing;
@@ -94,6 +98,7 @@ async fn carry_out(
     down: UnboundedSender<(Chunk, Fate)>,
 ) {
     let mut session = Session::new(&wire);
+    let mut life = wire.life;
     site.redis().bystanders.join(wire.clone(), deliverer(&site, &down));
     let mut bytes = Vec::new();
     let mut last = Instant::now();
@@ -103,8 +108,15 @@ async fn carry_out(
         bytes.extend(chunk);
         while let Some(words) = take_command(&mut bytes) {
             let is_gone = wire.cut.is_cancelled() && !wire.haunts.load(Ordering::SeqCst);
-            if is_gone || site.redis().life != wire.life {
+            let is_reborn = site.redis().life != life;
+            if is_gone || is_reborn && !wire.is_pooled.load(Ordering::SeqCst) {
                 return;
+            }
+            if is_reborn {
+                // The proxy has another connection to the server, on which nothing was agreed yet.
+                life = site.redis().life;
+                session = Session::new(&wire);
+                site.redis().bystanders.join(wire.clone(), deliverer(&site, &down));
             }
             let fate = fate(&site);
             if fate == Fate::BreaksBefore {

@@ -75,6 +75,8 @@ pub(super) struct Wire {
     pub(super) cut: CancellationToken,
     /// Whether what is on its way to the node still arrives after the cut.
     pub(super) haunts: AtomicBool,
+    /// Whether a proxy keeps it open when the server restarts.
+    pub(super) is_pooled: AtomicBool,
 }
 
 /// A simulated Redis's memory.
@@ -87,6 +89,8 @@ pub(super) struct Redis {
     pub(super) life: u64,
     /// Which history of writes it has.
     pub(super) replication_id: u64,
+    /// Whether it copies another server, and so takes no writes.
+    pub(super) is_replica: bool,
     /// What each does, and to which run id it is bound.
     pub(super) scripts: BTreeMap<String, (&'static str, Option<String>)>,
     /// Gone with each restart.
@@ -190,7 +194,8 @@ impl Site {
         let mut log = self.log();
         let number = log.wires.len() as u64 + 1;
         let (cut, haunts) = (CancellationToken::new(), AtomicBool::new(false));
-        let wire = Arc::new(Wire { number, life, cut, haunts });
+        let is_pooled = AtomicBool::new(false);
+        let wire = Arc::new(Wire { number, life, cut, haunts, is_pooled });
         log.wires.push(wire.clone());
         drop(log);
         self.world.note(format_args!("{} connection {number}", self.name));
@@ -219,26 +224,51 @@ impl Site {
     /// everything there, any other what it last saved.
     pub(super) fn restart(&self, has_disk: bool) {
         let Kind::Redis(_) = &self.kind else { return self.forget() };
-        let keeps_memory = {
+        self.start_with(self.found_at_start(has_disk));
+        self.cut(false);
+    }
+
+    /// The same behind a proxy that keeps the clients' connections, as if nothing had happened.
+    pub(super) fn restart_unseen(&self, has_disk: bool) {
+        self.start_with(self.found_at_start(has_disk));
+        for wire in self.log().wires.iter().filter(|wire| !wire.cut.is_cancelled()) {
+            wire.is_pooled.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// It ends and is started with the files of another server, which has `table`.
+    pub(super) fn restart_with(&self, table: LockTable) {
+        self.start_with(Some(table));
+        self.cut(false);
+    }
+
+    /// What it finds when it starts, if that is not all that it had.
+    fn found_at_start(&self, has_disk: bool) -> Option<LockTable> {
+        let redis = self.redis();
+        match (has_disk, redis.flavor.durable) {
+            (true, true) => None,
+            (true, false) => Some(redis.saved.clone()),
+            (false, _) => Some(LockTable::new()),
+        }
+    }
+
+    /// Another process, with `table` in its memory, or with all that the one before it had.
+    fn start_with(&self, table: Option<LockTable>) {
+        let keeps_memory = table.is_none();
+        {
             let mut redis = self.redis();
             redis.life += 1;
-            redis.replication_id += 1;
+            redis.replication_id = self.world.below(u64::MAX);
+            redis.is_replica = false;
             if !redis.flavor.keeps_scripts() {
                 redis.scripts.clear();
             }
             redis.bystanders = Bystanders::default();
-            let is_durable = redis.flavor.durable;
-            match (has_disk, is_durable) {
-                (true, true) => {}
-                (true, false) => redis.table = redis.saved.clone(),
-                (false, _) => redis.table = LockTable::new(),
-            }
-            has_disk && is_durable
-        };
+            redis.table = table.unwrap_or_else(|| redis.table.clone());
+        }
         if !keeps_memory {
             self.note_loss();
         }
-        self.cut(false);
         self.world.note(format_args!("{} restarted, with memory: {keeps_memory}", self.name));
     }
 
@@ -248,6 +278,44 @@ impl Site {
             self.note_loss();
             self.world.note(format_args!("{} forgot everything", self.name));
         }
+    }
+
+    /// REPLICAOF: it takes no writes from now on. Its memory goes when it begins to copy.
+    pub(super) fn follow(&self) {
+        self.redis().is_replica = true;
+        self.world.note(format_args!("{} is a replica", self.name));
+    }
+
+    /// It drops what it had, which it tells those who track keys, and has `table` instead.
+    pub(super) fn copy(&self, table: LockTable) {
+        {
+            let mut redis = self.redis();
+            redis.table = table;
+            redis.replication_id = self.world.below(u64::MAX);
+            redis.bystanders.flushed();
+        }
+        self.note_loss();
+        self.world.note(format_args!("{} has the data of another", self.name));
+    }
+
+    /// REPLICAOF NO ONE.
+    pub(super) fn promote(&self) {
+        let mut redis = self.redis();
+        redis.is_replica = false;
+        redis.replication_id = self.world.below(u64::MAX);
+        drop(redis);
+        self.world.note(format_args!("{} is a primary", self.name));
+    }
+
+    /// FLUSHALL.
+    pub(super) fn flush(&self) {
+        {
+            let mut redis = self.redis();
+            redis.table = LockTable::new();
+            redis.bystanders.flushed();
+        }
+        self.note_loss();
+        self.world.note(format_args!("{} is flushed", self.name));
     }
 
     fn note_loss(&self) {
@@ -286,11 +354,13 @@ impl Site {
         self.log().forgot.clone()
     }
 
-    /// Whether a connection was broken.
+    /// Whether a connection was broken, or that between a proxy and the server.
     pub(super) fn is_broken(&self, connection: u64) -> bool {
         let log = self.log();
         let wire = log.wires.iter().find(|wire| wire.number == connection);
-        wire.is_some_and(|wire| wire.cut.is_cancelled())
+        let is_broken =
+            |wire: &Arc<Wire>| wire.cut.is_cancelled() || wire.is_pooled.load(Ordering::SeqCst);
+        wire.is_some_and(is_broken)
     }
 
     /// As after an acquire by a client whose clock is `ahead`, who gave the lock back.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold_core::{Drift, LockName, LockTable};
 use tokio::runtime::Handle;
 
+use super::address::Address;
 use super::memory::FarMemory;
 use super::server::dial;
 use super::site::{Flavor, Kind, Redis, Site, Sky};
@@ -32,6 +33,8 @@ pub(super) enum Backend {
 pub(super) struct Town {
     pub(super) world: Arc<World>,
     pub(super) sites: Vec<Arc<Site>>,
+    /// One for each member of the list.
+    pub(super) addresses: Vec<Arc<Address>>,
     backend: Backend,
 }
 
@@ -44,26 +47,30 @@ const VERSIONS: [(&str, bool); 4] = [
 
 impl Town {
     pub(super) fn new(world: &Arc<World>, backend: Backend, nodes: usize) -> Self {
-        let site = |index: usize| {
-            let name = format!("node{index}");
-            let kind = match backend {
-                Backend::Memory => Kind::Memory(MemoryNode::new(NodeId::new(&name), world.clone())),
-                Backend::Redis => {
-                    let (version, knows_hello) = VERSIONS[world.below(4) as usize];
-                    Kind::Redis(Mutex::new(Redis {
-                        flavor: Flavor { version, knows_hello, durable: world.chance(50) },
-                        table: LockTable::new(),
-                        saved: LockTable::new(),
-                        life: 0,
-                        replication_id: 0,
-                        scripts: Default::default(),
-                        bystanders: Default::default(),
-                    }))
-                }
-            };
-            Site::new(world, name, kind)
+        let site = |index| Self::new_site(world, backend, format!("node{index}"));
+        let sites: Vec<_> = (0..nodes).map(site).collect();
+        let addresses = sites.iter().map(Address::of).collect();
+        Self { world: world.clone(), sites, addresses, backend }
+    }
+
+    fn new_site(world: &Arc<World>, backend: Backend, name: String) -> Arc<Site> {
+        let kind = match backend {
+            Backend::Memory => Kind::Memory(MemoryNode::new(NodeId::new(&name), world.clone())),
+            Backend::Redis => {
+                let (version, knows_hello) = VERSIONS[world.below(4) as usize];
+                Kind::Redis(Mutex::new(Redis {
+                    flavor: Flavor { version, knows_hello, durable: world.chance(50) },
+                    table: LockTable::new(),
+                    saved: LockTable::new(),
+                    life: 0,
+                    replication_id: 0,
+                    is_replica: false,
+                    scripts: Default::default(),
+                    bystanders: Default::default(),
+                }))
+            }
         };
-        Self { world: world.clone(), sites: (0..nodes).map(site).collect(), backend }
+        Site::new(world, name, kind)
     }
 
     /// The same, with servers that all speak RESP3.
@@ -83,25 +90,46 @@ impl Town {
         self.open_by(label, false).await
     }
 
-    async fn open_by(&self, label: &str, resp2: bool) -> Locks {
-        let node = |site: &Arc<Site>| -> Arc<dyn Node> {
-            match self.backend {
-                Backend::Memory => Arc::new(FarMemory::new(site)),
-                Backend::Redis => {
-                    let config = RedisConfig::simulated(dial(site), resp2).labelled(label);
-                    let prefix = DEFAULT_PREFIX.into();
-                    let node = RedisNode::connect(config, prefix, LIMIT, Handle::current());
-                    Arc::new(node.expect("no files are needed"))
-                }
+    pub(super) async fn open_by(&self, label: &str, resp2: bool) -> Locks {
+        match self.backend {
+            Backend::Memory => {
+                let node = |site| -> Arc<dyn Node> { Arc::new(FarMemory::new(site)) };
+                self.open_nodes(label, self.sites.iter().map(node).collect()).await
             }
+            Backend::Redis => self.open_at(label, resp2, &self.addresses).await,
+        }
+    }
+
+    /// A client whose members have addresses of their own.
+    pub(super) async fn open_at(
+        &self,
+        label: &str,
+        resp2: bool,
+        addresses: &[Arc<Address>],
+    ) -> Locks {
+        let node = |address| -> Arc<dyn Node> {
+            let config = RedisConfig::simulated(dial(address), resp2).labelled(label);
+            let prefix = DEFAULT_PREFIX.into();
+            let node = RedisNode::connect(config, prefix, LIMIT, Handle::current());
+            Arc::new(node.expect("no files are needed"))
         };
-        let nodes = self.sites.iter().map(node).collect();
+        self.open_nodes(label, addresses.iter().map(node).collect()).await
+    }
+
+    async fn open_nodes(&self, label: &str, nodes: Vec<Arc<dyn Node>>) -> Locks {
         let builder = Locks::builder().nodes(nodes).clock(self.world.clone()).holder(label);
         let builder = builder.background(Background::CurrentRuntime).timeout(LIMIT);
         let builder = builder.max_ttl(MAX_TTL).max_clock_skew(SKEW).trust_new_nodes();
         // Never within a run: the simulated servers have no ZRANGEBYSCORE.
         let builder = builder.forget_every(Duration::from_secs(1 << 40));
         builder.open().await.expect("settings that can be opened")
+    }
+
+    /// Another server, which is no member as long as no address leads to it.
+    pub(super) fn add_server(&mut self, name: &str) -> Arc<Site> {
+        let site = Self::new_site(&self.world, self.backend, name.to_owned());
+        self.sites.push(site.clone());
+        site
     }
 
     /// How long a node that forgot must not vote.

@@ -220,7 +220,7 @@ async fn a_server_that_loads_is_waited_for() {
         .accept_loading()
         .start();
     let value = "x".repeat(4096);
-    for i in 0..60 {
+    for i in 0..200 {
         server.command(&["SET", &format!("key{i}"), &value]).unwrap();
     }
     server.command(&["BGREWRITEAOF"]).unwrap();

@@ -335,7 +335,8 @@ fn in_turns_means_one_server_after_the_other() {
     let Some(servers) = two_servers() else {
         return;
     };
-    let proxy = Proxy::in_turns(servers.iter().map(RedisServer::addr));
+    let proxy = Proxy::to(servers[1].addr());
+    proxy.retarget_in_turns(servers.iter().map(RedisServer::addr));
     let mut connections: Vec<_> = (0..5).map(|_| established(&proxy)).collect();
     let numbers: Vec<_> = connections.iter_mut().map(number_behind).collect();
     assert_eq!(numbers, [1, 2, 1, 2, 1]);
@@ -344,8 +345,8 @@ fn in_turns_means_one_server_after_the_other() {
 #[test]
 fn one_seed_gives_one_sequence_and_each_server_has_its_share() {
     let sequence = |seed| {
-        let addrs = ["one", "two"].map(str::to_owned);
-        let proxy = Proxy::at_random(addrs, seed);
+        let proxy = Proxy::to("nobody");
+        proxy.retarget_at_random(["one", "two"].map(str::to_owned), seed);
         let mut state = proxy.shared.lock();
         (0..100).map(|_| state.route.next()).collect::<Vec<_>>()
     };

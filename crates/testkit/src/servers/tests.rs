@@ -85,6 +85,24 @@ fn an_append_only_file_survives_a_kill_and_not_a_wipe() {
 }
 
 #[test]
+fn a_server_starts_from_an_old_backup_and_from_anothers_files() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let [one, two] = [1, 2].map(|number| {
+        let server = RedisServer::redis().append_fsync("always").start();
+        server.command(&["SET", "number", &number.to_string()]).unwrap();
+        server
+    });
+    let backup = one.backup();
+    one.command(&["SET", "number", "3"]).unwrap();
+    one.restart_from(backup.path());
+    assert_eq!(one.get("number").as_deref(), Some("1"));
+    one.restart_from(two.backup().path());
+    assert_eq!(one.get("number").as_deref(), Some("2"));
+}
+
+#[test]
 fn without_persistence_a_restart_forgets() {
     if skip(Need::Redis) {
         return;

@@ -1,0 +1,63 @@
+//! What came of a run, and how much happened in it.
+
+use std::fmt;
+
+use crate::clock::Time;
+use crate::history::{Happening, Violation};
+
+/// What came of a run.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What broke, and when; of each promise the first time.
+    pub violations: Vec<(Time, Violation)>,
+    /// What happened, if it was to be told.
+    pub timeline: Vec<(Time, Happening)>,
+    /// How much happened.
+    pub figures: Figures,
+}
+
+/// How much happened.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Figures {
+    /// Events in all.
+    pub events: u64,
+    /// Locks acquired.
+    pub acquired: u64,
+    /// Among these, handed over.
+    pub handed_over: u64,
+    /// Leases extended.
+    pub extended: u64,
+    /// Among these, with a raised token.
+    pub refreshed: u64,
+    /// Leases lost.
+    pub lost: u64,
+    /// Things done to the world.
+    pub faults: u64,
+    /// Among these, changes of the servers behind the members' addresses.
+    pub changes: u64,
+}
+
+impl std::ops::AddAssign for Figures {
+    fn add_assign(&mut self, other: Self) {
+        self.events += other.events;
+        self.acquired += other.acquired;
+        self.handed_over += other.handed_over;
+        self.extended += other.extended;
+        self.refreshed += other.refreshed;
+        self.lost += other.lost;
+        self.faults += other.faults;
+        self.changes += other.changes;
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { events, acquired, handed_over, extended, refreshed, lost, faults, changes } =
+            self;
+        write!(
+            f,
+            "{events} events, {faults} faults, {changes} of them to servers, {acquired} acquired, {handed_over} of them handed \
+             over, {extended} extended, {refreshed} of them refreshed, {lost} lost"
+        )
+    }
+}
