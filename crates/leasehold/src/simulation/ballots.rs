@@ -58,8 +58,7 @@ impl Ballots {
         let is_sound = |(index, entry): (usize, &Received)| {
             won.is_granted_by(entry) && !sits_out(&forgot, index, entry)
         };
-        let is_sound =
-            server.with_received(|received| received.iter().enumerate().any(is_sound));
+        let is_sound = server.with_received(|received| received.iter().enumerate().any(is_sound));
         is_sound.then_some(server.name.as_str())
     }
 }
@@ -73,10 +72,8 @@ impl Won {
             Request::Extend { holder, next, .. } => (holder, next),
             _ => return false,
         };
-        let is_yes = matches!(
-            entry.reply,
-            Reply::Granted | Reply::Extended { .. } | Reply::Healed { .. }
-        );
+        let is_yes =
+            matches!(entry.reply, Reply::Granted | Reply::Extended { .. } | Reply::Healed { .. });
         let lock = entry.request.lock().map(|lock| lock.as_str());
         is_yes
             && lock == Some(&self.lock)

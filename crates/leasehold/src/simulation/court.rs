@@ -172,9 +172,7 @@ impl Court {
 /// Whether a server that lost its memory at these moments, each after so much that it had carried
 /// out, was to sit out its quarantine when it carried out `entry`.
 pub(super) fn sits_out(forgot: &[(usize, Moment)], index: usize, entry: &Received) -> bool {
-    forgot.iter().any(|(before, at)| {
-        *before <= index && entry.at.since(*at) < Town::quarantine()
-    })
+    forgot.iter().any(|(before, at)| *before <= index && entry.at.since(*at) < Town::quarantine())
 }
 
 /// One node's answer to the round that a guard came from.
