@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use leasehold_core::{
-    AdmissionStep, Answer, Facts, Moment, NodeError, Record, Reply, Request, Standing,
+    Admission, AdmissionStep, Answer, Facts, Moment, NodeError, Record, Reply, Request, Standing,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -106,26 +106,32 @@ struct Seen {
     facts: Box<Facts>,
 }
 
-/// What the node says of itself, and, before it votes for the first time, whom other connections to
-/// its address meet.
+/// What the node says of itself, and, before it votes for the first time and when it is another server
+/// than before, whom other connections to its address meet.
 async fn look(cluster: &Arc<Cluster>, member: &Arc<Member>) -> Result<Seen, NodeError> {
-    let compares = member.notes().admission.compares();
+    let (compares, known) = {
+        let notes = member.notes();
+        (notes.admission.compares(), notes.server.as_ref().map(|server| server.run_id.clone()))
+    };
     let probe = async {
         let sent = cluster.now();
         let answer = ask(cluster, member, Request::Probe, false).await;
         (sent, answer, cluster.now())
     };
-    let ((sent, answer, received), met) = match compares {
+    let ((sent, answer, received), mut met) = match compares {
         0 => (probe.await, Vec::new()),
         compares => tokio::join!(probe, member.node.meet(compares)),
     };
-    match answer? {
-        Reply::Facts(mut facts) => {
-            facts.others.extend(met);
-            Ok(Seen { sent, received, facts })
-        }
-        _ => Err(NodeError::Garbled { reason: "a probe was answered with something else".into() }),
+    let Reply::Facts(mut facts) = answer? else {
+        let reason = "a probe was answered with something else".to_owned();
+        return Err(NodeError::Garbled { reason });
+    };
+    if compares == 0 && known.is_some_and(|known| known != facts.server.run_id) {
+        // It restarted, or it is one of several that take turns.
+        met = member.node.meet(Admission::COMPARED - 1).await;
     }
+    facts.others.extend(met);
+    Ok(Seen { sent, received, facts })
 }
 
 /// Has the core judge what a node said. The roster is held meanwhile, so that of two members that

@@ -252,50 +252,51 @@ async fn twice(world: &Arc<World>) -> (Town, Vec<Arc<Site>>) {
     (town, seconds)
 }
 
+/// The addresses of one client, behind a balancer of its own: of several that share one, each might
+/// meet the same server every time, and none could tell.
+fn addresses(town: &Town) -> Vec<Arc<Address>> {
+    town.addresses.iter().zip(&town.sites).map(|(_, first)| Address::of(first)).collect()
+}
+
 /// From now on two servers take turns behind each of the first so many addresses.
-fn balance(town: &Town, seconds: &[Arc<Site>], addresses: usize) {
-    let members = town.addresses.iter().zip(&town.sites).zip(seconds).take(addresses);
-    members.for_each(|((address, first), second)| address.lead_to(&[first, second]));
+fn balance(town: &Town, seconds: &[Arc<Site>], addresses: &[Arc<Address>], count: usize) {
+    let members = addresses.iter().zip(&town.sites).zip(seconds).take(count);
+    for ((address, first), second) in members {
+        let both = if town.world.chance(50) { [first, second] } else { [second, first] };
+        address.lead_to(&both);
+    }
+}
+
+/// Three clients whose addresses lead to two servers each, from the beginning or only later.
+async fn take_turns(world: Arc<World>, from_the_beginning: bool) {
+    let (town, seconds) = twice(&world).await;
+    let court = Court::of(&town);
+    let _ear = court.hear_ballots();
+    let count = 1 + world.below(3) as usize;
+    let mut clients = Vec::new();
+    for label in ["a", "b", "c"] {
+        let addresses = addresses(&town);
+        if from_the_beginning {
+            balance(&town, &seconds, &addresses, count);
+        }
+        clients.push(town.open_at(label, world.chance(30), &addresses).await);
+        balance(&town, &seconds, &addresses, count);
+    }
+    among_clients(&world, &court, &clients, (1, 2000), || {
+        if world.chance(50) {
+            one_of(&world, &town.sites).cut(world.chance(50));
+        }
+    })
+    .await;
+    end(&town, &court).await;
 }
 
 #[test]
 fn servers_that_take_turns_behind_one_address_give_no_lock_to_two() {
-    for_seeds(15, |world| async move {
-        let (town, seconds) = twice(&world).await;
-        let court = Court::of(&town);
-        let _ear = court.hear_ballots();
-        balance(&town, &seconds, 1 + world.below(3) as usize);
-        let mut clients = Vec::new();
-        for label in ["a", "b", "c"] {
-            clients.push(town.open(label).await);
-        }
-        among_clients(&world, &court, &clients, (1, 3000), || {
-            if world.chance(50) {
-                one_of(&world, &town.sites).cut(world.chance(50));
-            }
-        })
-        .await;
-        end(&town, &court).await;
-    });
+    for_seeds(15, |world| take_turns(world, true));
 }
 
 #[test]
 fn servers_that_begin_to_take_turns_give_no_lock_to_two() {
-    for_seeds(15, |world| async move {
-        let (town, seconds) = twice(&world).await;
-        let court = Court::of(&town);
-        let _ear = court.hear_ballots();
-        let mut clients = Vec::new();
-        for label in ["a", "b", "c"] {
-            clients.push(town.open(label).await);
-        }
-        balance(&town, &seconds, 1 + world.below(3) as usize);
-        among_clients(&world, &court, &clients, (1, 2000), || {
-            if world.chance(50) {
-                one_of(&world, &town.sites).cut(world.chance(50));
-            }
-        })
-        .await;
-        end(&town, &court).await;
-    });
+    for_seeds(30, |world| take_turns(world, false));
 }
