@@ -9,8 +9,8 @@
 mod balanced;
 mod copies;
 mod failover;
-mod one_server_twice;
 mod found_later;
+mod one_server_twice;
 mod pooled;
 mod stage;
 #[path = "../support/mod.rs"]
