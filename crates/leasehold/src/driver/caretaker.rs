@@ -27,6 +27,10 @@ pub(crate) struct CaretakerSettings {
 /// A probe may take longer than a vote: it decides nothing that somebody waits for.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
+/// Two examinations are at least so far apart, whatever calls for them: an address behind which servers
+/// take turns would keep us busy otherwise.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+
 /// A record can change under our hands, but not for ever.
 const EXAMINATIONS_IN_A_ROW: usize = 8;
 
@@ -66,9 +70,10 @@ async fn care(cluster: Weak<Cluster>, member: Arc<Member>, settings: CaretakerSe
             let notes = member.notes();
             notes.admission.standing().look_again_in(cluster.now(), settings.probe_every)
         };
+        tokio::time::sleep(PAUSE_MIN).await;
         tokio::select! {
             biased;
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(pause.saturating_sub(PAUSE_MIN)) => {}
             () = member.examine.notified() => {}
             _ = generation.changed() => {}
         }

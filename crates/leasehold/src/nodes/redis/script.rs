@@ -111,7 +111,7 @@ pub(crate) fn name_of(text: &str) -> Option<(&'static str, Vec<String>)> {
     let (mut body, mut asks) = (text, Vec::new());
     while let Some((first, rest)) = body.split_once('\n') {
         match first.strip_prefix("if not string.find(") {
-            Some(compares) => asks.extend(compares.split('\'').nth(3).map(str::to_owned)),
+            Some(compares) => asks.extend(compares.split('\'').nth(5).map(str::to_owned)),
             None if first.starts_with("-- run ") => {}
             None => break,
         }
