@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use leasehold_testkit::{Need, Proxy, RedisServer, skip};
 
-use crate::stage::{Client, Cluster, Grant, LOCK, key};
+use crate::stage::{Client, Cluster, Grant};
 use crate::support::{code, stderr};
 
 /// Two sets of servers, each of which the addresses led to.
@@ -86,23 +86,4 @@ fn servers_that_take_turns_at_the_only_members_address_let_in_one_holder_at_most
         return;
     }
     take_turns(1);
-}
-
-/// A process that compares three connections meets the same server three times in a quarter of the
-/// cases, and does not notice. In these sequences no two holders come of it, in most others neither.
-#[test]
-fn servers_that_answer_by_chance_let_in_one_holder_at_most() {
-    if skip(Need::Redis) {
-        return;
-    }
-    for members in [1, 3] {
-        let stage = Balanced::of(members);
-        for seed in 0..5 {
-            stage.by_chance(seed);
-            one_holder_at_most(&stage.cluster.client());
-            for server in stage.cluster.servers.iter().chain(&stage.others) {
-                server.command(&["DEL", &key(LOCK)]).unwrap();
-            }
-        }
-    }
 }

@@ -57,5 +57,5 @@ fn a_durable_node_that_starts_from_an_old_backup_has_no_vote() {
     cluster.servers[1].restart_from(backup.path());
     assert!(!cluster.servers[1].exists(&key(LOCK)), "it forgot the holder");
     nobody_else_holds(&held, &cluster.client(), &[&cluster.client()]);
-    cluster.client().is_told_of(&cluster.proxies[1], "lost its memory");
+    cluster.client().is_told_of(&cluster.proxies[1], "it restarted, copied another server");
 }

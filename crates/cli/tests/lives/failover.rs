@@ -46,7 +46,9 @@ impl FailedOver {
 
     #[track_caller]
     fn says_that_it_forgot(&self) {
-        self.cluster.client().is_told_of(&self.cluster.proxies[1], "lost its memory");
+        self.cluster
+            .client()
+            .is_told_of(&self.cluster.proxies[1], "it restarted, copied another server");
     }
 }
 

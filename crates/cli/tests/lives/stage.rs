@@ -90,6 +90,7 @@ pub(crate) struct Client<'a> {
 }
 
 /// A lease that a client was told of.
+#[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) fence: u64,
     token: String,
@@ -239,6 +240,15 @@ impl<'a> LockServer<'a> {
 /// gives it back, and somebody must.
 #[track_caller]
 pub(crate) fn nobody_else_holds(held: &Grant, holder: &Client, others: &[&Client]) {
+    nobody_is_granted(held, others);
+    holder.release(held);
+    let next = others[0].must_acquire();
+    assert!(next.fence > held.fence, "fence {} after {}", next.fence, held.fence);
+}
+
+/// Others ask again and again: nobody may be granted the lock while `held` lasts.
+#[track_caller]
+pub(crate) fn nobody_is_granted(held: &Grant, others: &[&Client]) {
     let end = Instant::now() + ASK_FOR;
     while Instant::now() < end {
         for other in others {
@@ -254,7 +264,4 @@ pub(crate) fn nobody_else_holds(held: &Grant, holder: &Client, others: &[&Client
         thread::sleep(ASK_EVERY);
     }
     assert!(Instant::now() < held.until, "too slow: the lease was over meanwhile");
-    holder.release(held);
-    let next = others[0].must_acquire();
-    assert!(next.fence > held.fence, "fence {} after {}", next.fence, held.fence);
 }
