@@ -196,7 +196,8 @@ impl World {
     }
 
     /// A member's address leads to another server. Processes may stay connected to the former one
-    /// for a second.
+    /// for a second, and then it answers nobody as that member any more: two servers that were both
+    /// admitted as one member, each met by some processes only, are beyond what anybody can notice.
     fn lead(&mut self, node: usize, from: usize, to: usize) {
         if self.is_calm
             || self.addresses.home(node) != from
@@ -215,11 +216,23 @@ impl World {
         // It knows nothing of what the member did since it was copied.
         self.servers[to].forgot = self.now;
         self.addresses.lead(node, to);
-        for (client, member) in self.links.of_server(from) {
+        if !self.scenario.breaks(Assumption::Replaced) {
+            self.retire(from, node);
+        }
+        self.repair_later(to);
+    }
+
+    fn retire(&mut self, server: usize, node: usize) {
+        let mut gone = self.links.of_server(server);
+        for (client, member) in self.addresses.misled() {
+            if member == node && self.addresses.correct(client, member) {
+                gone.push((client, member));
+            }
+        }
+        for (client, member) in gone {
             let (on, stays) = (self.connection(client, member), self.chance.within(0..SECOND));
             self.after(stays, Event::Disconnect { on });
         }
-        self.repair_later(to);
     }
 
     /// A second server answers every other connection.
