@@ -207,12 +207,12 @@ impl World {
         {
             return;
         }
-        if self.servers[to].is_retired {
-            // As it is it would be a member that forgot what its successor did: it starts empty.
+        if self.servers[to].has_a_life() {
+            // As it is it would be a member that forgot what others did in its place since, and the
+            // quarantine of a life runs on while nobody meets it. So it starts empty.
             self.servers[to].flush(self.now);
         }
         self.tell(Happening::Fault(format!("node {node} is server {to} instead of {from}")));
-        self.servers[from].is_retired = true;
         // It knows nothing of what the member did since it was copied.
         self.servers[to].forgot = self.now;
         self.addresses.lead(node, to);
@@ -248,7 +248,6 @@ impl World {
         if is_admitted {
             self.admit(guest, node);
         }
-        self.servers[guest].is_retired = true;
         self.addresses.invite(node, guest);
         self.after(time, Event::Change(Change::Dismiss { node }));
     }
