@@ -31,6 +31,8 @@ pub enum Assumption {
     Restarts,
     /// Processes notice that several servers answer at one address
     Turns,
+    /// A server answers nobody any more once another one is the member that it was
+    Replaced,
 }
 
 /// One world.
@@ -126,8 +128,8 @@ impl Scenario {
     /// Whether servers change behind the members' addresses: copied, moved, restarted unseen. Not
     /// where something else is broken, of which it would hide the consequences.
     pub fn changes_servers(&self) -> bool {
-        use Assumption::{Pushes, Restarts, Turns};
-        self.nodes > 1 && matches!(self.broken, None | Some(Pushes | Restarts | Turns))
+        use Assumption::{Pushes, Replaced, Restarts, Turns};
+        self.nodes > 1 && matches!(self.broken, None | Some(Pushes | Replaced | Restarts | Turns))
     }
 
     /// Whether this assumption does not hold here.

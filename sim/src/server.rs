@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use leasehold_core::{
-    Answer, Facts, LockName, LockTable, Moment, NO_REPLICATION, NodeError, Reply, Request, Role,
-    ServerFacts, WallMicros,
+    Answer, Facts, LockName, LockTable, Moment, NO_REPLICATION, NodeError, Record, Reply, Request,
+    Role, ServerFacts, WallMicros,
 };
 
 use crate::clock::{Clock, MICROS, SECOND, Time};
@@ -60,8 +60,6 @@ pub struct Server {
     pub stops: u64,
     /// When it last lost something that it knew, in true time.
     pub forgot: Time,
-    /// Whether an address led to it and leads elsewhere since: as it is, it must not come back.
-    pub is_retired: bool,
     /// The name of its history of writes; `None` if it is never replicated.
     replication: Option<String>,
     histories: u64,
@@ -84,7 +82,6 @@ impl Server {
             boots: 0,
             stops: 0,
             forgot: 0,
-            is_retired: false,
             replication: replicates.then(String::new),
             histories: 0,
             on_disk: VecDeque::new(),
@@ -111,6 +108,15 @@ impl Server {
     /// The name of its history of writes.
     pub fn replication_id(&self) -> &str {
         self.replication.as_deref().unwrap_or(NO_REPLICATION)
+    }
+
+    /// Whether it was met as a member since it last restarted or copied another: its record is its
+    /// own, so that nothing tells that another server was the member meanwhile.
+    pub fn has_a_life(&self) -> bool {
+        let record = self.table.record().and_then(|text| Record::parse(text).ok());
+        record.is_some_and(|record| {
+            record.run_id == self.run_id() && record.replication_id == self.replication_id()
+        })
     }
 
     fn begin_history(&mut self) {
@@ -193,7 +199,6 @@ impl Server {
         self.is_down = false;
         self.hangs_until = 0;
         self.role = Role::Primary;
-        self.is_retired = false;
         self.begin_history();
         let table = match files {
             Files::Another(table) => table,
@@ -223,7 +228,6 @@ impl Server {
         self.role = Role::Replica;
         self.replication = Some(history);
         self.load(now, table);
-        self.is_retired = false;
     }
 
     /// It follows nobody any more.
@@ -247,7 +251,6 @@ impl Server {
     /// FLUSHALL.
     pub fn flush(&mut self, now: Time) {
         self.load(now, LockTable::new());
-        self.is_retired = false;
         self.on_disk.clear();
     }
 }

@@ -73,6 +73,7 @@ fn a_broken_assumption_breaks_a_promise_and_the_fence_holds_where_it_does_not_re
         (Pushes, 1..=60, "remembers", &["own release", "quorum grants", "counted once"]),
         (Restarts, 1..=60, "remembers", &["own release", "quorum grants", "counted once"]),
         (Turns, 1..=100, "remembers", &["own release", "quorum grants", "counted once"]),
+        (Replaced, 101..=200, "exclusion", &["own release", "counted once"]),
     ] {
         let wishes = Wishes { broken: Some(broken), ..Wishes::default() };
         let found = AtomicU64::new(0);
