@@ -17,6 +17,7 @@ fn waiters_of_one_process_are_served_in_their_order() {
         let backend = if world.chance(50) { Backend::Memory } else { Backend::Redis };
         let town = Town::new(&world, backend, 3);
         let court = Court::of(&town);
+        let _ear = court.hear_ballots();
         let locks = town.open("a").await;
         let order = Arc::new(Mutex::new(Vec::new()));
         let waiters: Vec<_> = (0..8)
@@ -71,6 +72,7 @@ async fn want(world: Arc<World>, court: Arc<Court>, locks: Locks) {
 pub(super) async fn crowd(world: Arc<World>) {
     let town = Town::new(&world, Backend::Redis, 5);
     let court = Court::of(&town);
+    let _ear = court.hear_ballots();
     let mut tasks = tokio::task::JoinSet::new();
     for name in ["a", "b", "c"] {
         let locks = town.open(name).await;

@@ -14,7 +14,7 @@ use super::address::Address;
 use super::court::Court;
 use super::reconnect::{end, work};
 use super::run::for_seeds;
-use super::site::{Dialing, Site};
+use super::site::{Dialing, Site, Sky};
 use super::town::{Backend, Town};
 use super::world::World;
 use crate::Locks;
@@ -50,17 +50,26 @@ fn one_of<'a, T>(world: &World, things: &'a [T]) -> &'a T {
 }
 
 /// What the network does now and then.
-fn weather(world: &World, site: &Site) {
+fn weather(world: &Arc<World>, site: &Arc<Site>) {
     match world.below(5) {
-        0 => site.change(|sky| sky.stalls_up = !sky.stalls_up),
-        1 => site.change(|sky| sky.stalls_down = !sky.stalls_down),
-        2 => site.cut(world.chance(50)),
-        3 => site.change(|sky| {
+        0 => site.cut(world.chance(50)),
+        1 => site.change(|sky| {
             let is_open = sky.dialing == Dialing::Accepts;
             sky.dialing = if is_open { Dialing::Refuses } else { Dialing::Accepts };
         }),
-        _ => site.change(|sky| *sky = super::site::Sky::fair()),
+        // Shorter than the silence for which a client gives its connection up.
+        2 => stall(world, site, |sky, stalls| sky.stalls_up = stalls),
+        _ => stall(world, site, |sky, stalls| sky.stalls_down = stalls),
     }
+}
+
+fn stall(world: &Arc<World>, site: &Arc<Site>, set: fn(&mut Sky, bool)) {
+    let (world, site) = (world.clone(), site.clone());
+    tokio::spawn(async move {
+        site.change(|sky| set(sky, true));
+        world.sleep(0, 3000).await;
+        site.change(|sky| set(sky, false));
+    });
 }
 
 #[test]

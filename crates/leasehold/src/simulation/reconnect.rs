@@ -49,6 +49,7 @@ fn broken_connections_send_nothing_twice_and_nothing_out_of_order() {
     for_seeds(50, |world| async move {
         let town = Town::new(&world, Backend::Redis, 3);
         let court = Court::of(&town);
+        let _ear = court.hear_ballots();
         let mut clients = tokio::task::JoinSet::new();
         for name in ["a", "b"] {
             let locks = town.open(name).await;
@@ -85,6 +86,7 @@ fn a_server_that_lost_its_memory_is_not_counted() {
         let backend = if world.chance(30) { Backend::Memory } else { Backend::Redis };
         let town = Town::new(&world, backend, 3);
         let court = Court::of(&town);
+        let _ear = court.hear_ballots();
         let mut clients = tokio::task::JoinSet::new();
         for name in ["a", "b"] {
             let locks = town.open(name).await;
@@ -117,6 +119,7 @@ fn a_server_that_came_back_with_an_old_disk_is_examined_before_it_is_counted() {
     for_seeds(20, |world| async move {
         let town = Town::new(&world, Backend::Redis, 3);
         let court = Court::of(&town);
+        let _ear = court.hear_ballots();
         let (holder, rival) = (town.open("a").await, town.open("b").await);
         for site in &town.sites {
             site.redis().flavor.durable = false;
