@@ -35,12 +35,6 @@ impl Balanced {
     fn take_turns(&self) {
         self.members().for_each(|(proxy, servers)| proxy.retarget_in_turns(servers));
     }
-
-    fn by_chance(&self, seed: u64) {
-        for ((proxy, servers), member) in self.members().zip(0..) {
-            proxy.retarget_at_random(servers, seed * 10 + member);
-        }
-    }
 }
 
 /// Four clients, one after the other; what the refused ones were told.
