@@ -35,7 +35,8 @@ impl Court {
         Arc::new(Self { world, sites, needed, state: Mutex::default() })
     }
 
-    /// Has each round judged that is won on this thread, until what is returned is dropped.
+    /// Has each round judged that is won on this thread, until what is returned is dropped. For
+    /// simulated Redis only: a memory node has no run id that tells its name.
     pub(super) fn hear_ballots(&self) -> tracing::subscriber::DefaultGuard {
         let ballots = Ballots::new(&self.world, &self.sites, self.needed);
         tracing::subscriber::set_default(ballots)

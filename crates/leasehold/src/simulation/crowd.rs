@@ -17,7 +17,6 @@ fn waiters_of_one_process_are_served_in_their_order() {
         let backend = if world.chance(50) { Backend::Memory } else { Backend::Redis };
         let town = Town::new(&world, backend, 3);
         let court = Court::of(&town);
-        let _ear = court.hear_ballots();
         let locks = town.open("a").await;
         let order = Arc::new(Mutex::new(Vec::new()));
         let waiters: Vec<_> = (0..8)

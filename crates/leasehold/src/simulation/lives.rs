@@ -74,7 +74,7 @@ fn stall(world: &Arc<World>, site: &Arc<Site>, set: fn(&mut Sky, bool)) {
 
 #[test]
 fn a_restart_that_a_proxy_hides_is_noticed_before_the_next_vote_counts() {
-    for_seeds(40, |world| async move {
+    for_seeds(16, |world| async move {
         let town = Town::new(&world, Backend::Redis, 3);
         let court = Court::of(&town);
         let _ear = court.hear_ballots();
@@ -136,7 +136,7 @@ fn copy_another(world: &Arc<World>, town: &Town, site: &Arc<Site>, lasts: Durati
 #[test]
 fn a_server_that_copied_another_says_so_before_its_next_vote() {
     // By RESP3 only: there the server itself tells, in order with its replies.
-    for_seeds(60, |world| async move {
+    for_seeds(16, |world| async move {
         let town = Town::of_new_servers(&world, 3);
         let court = Court::of(&town);
         let _ear = court.hear_ballots();
@@ -163,7 +163,7 @@ fn a_server_that_copied_another_says_so_before_its_next_vote() {
 fn a_server_that_was_a_replica_for_two_looks_is_not_counted_by_resp2_either() {
     // Nothing tells a RESP2 client of a copy but its own look, once a second. What happens between
     // two looks is not seen, by design, so nothing shorter is demanded here.
-    for_seeds(30, |world| async move {
+    for_seeds(10, |world| async move {
         let town = Town::new(&world, Backend::Redis, 3);
         let court = Court::of(&town);
         let _ear = court.hear_ballots();
@@ -187,7 +187,7 @@ fn a_server_that_was_a_replica_for_two_looks_is_not_counted_by_resp2_either() {
 
 #[test]
 fn a_server_that_starts_from_the_files_of_another_is_not_counted() {
-    for_seeds(30, |world| async move {
+    for_seeds(10, |world| async move {
         let town = Town::new(&world, Backend::Redis, 3);
         let court = Court::of(&town);
         let _ear = court.hear_ballots();
@@ -218,7 +218,7 @@ fn a_server_that_starts_from_the_files_of_another_is_not_counted() {
 
 #[test]
 fn a_server_with_two_names_is_not_counted_twice() {
-    for_seeds(40, |world| async move {
+    for_seeds(10, |world| async move {
         let town = Town::new(&world, Backend::Redis, 3);
         let court = Court::of(&town);
         let _ear = court.hear_ballots();
@@ -302,10 +302,10 @@ async fn take_turns(world: Arc<World>, from_the_beginning: bool) {
 
 #[test]
 fn servers_that_take_turns_behind_one_address_give_no_lock_to_two() {
-    for_seeds(15, |world| take_turns(world, true));
+    for_seeds(4, |world| take_turns(world, true));
 }
 
 #[test]
 fn servers_that_begin_to_take_turns_give_no_lock_to_two() {
-    for_seeds(30, |world| take_turns(world, false));
+    for_seeds(8, |world| take_turns(world, false));
 }

@@ -86,7 +86,6 @@ fn a_server_that_lost_its_memory_is_not_counted() {
         let backend = if world.chance(30) { Backend::Memory } else { Backend::Redis };
         let town = Town::new(&world, backend, 3);
         let court = Court::of(&town);
-        let _ear = court.hear_ballots();
         let mut clients = tokio::task::JoinSet::new();
         for name in ["a", "b"] {
             let locks = town.open(name).await;
