@@ -304,7 +304,10 @@ impl Admission {
             return self.begin_life(received, facts, Some((text, &record)), life);
         }
         let age = Duration::from_micros(facts.clock.0.saturating_sub(record.born.0));
-        if self.lives.meet(record.life, sent, age, self.policy.drift) {
+        // One that waits has given no votes, so the one before it may come back.
+        if record.state == RecordState::Admitted
+            && self.lives.meet(record.life, sent, age, self.policy.drift)
+        {
             return self.refuse(format!(
                 "several servers take turns at its address (this one has life {:.8}, and was there \
                  beside another): let the address lead to one server, and restart this program",
@@ -854,6 +857,16 @@ mod tests {
         assert!(!votes(2) && !votes(1), "and nobody can tell who is the member");
         assert!(votes(3), "somebody put it right");
         assert!(votes(3) && votes(1), "what was before that is forgotten");
+
+        // A failover that was called off before the other voted.
+        let mut waiting = server(4);
+        let record = Record::parse(waiting.record.as_deref().unwrap()).unwrap();
+        let record = Record { state: RecordState::Quarantined, born: WallMicros(9), ..record };
+        waiting.record = Some(record.to_string());
+        examine(&mut admission, &waiting);
+        assert!(matches!(admission.standing(), Standing::Waiting { .. }));
+        examine(&mut admission, &server(1));
+        assert!(admission.standing().pass().is_some(), "{:?}", admission.standing());
     }
 
     #[test]

@@ -192,3 +192,40 @@ async fn one_server_under_two_names_has_no_vote() {
     let refused = locks.init().await.unwrap_err().to_string();
     assert!(refused.contains("are one server"), "{refused}");
 }
+
+/// As the version before wrote it: no member, no replication id, no origin.
+fn of_the_format_before(record: &str) -> String {
+    let is_new =
+        |word: &&str| ["member=", "replid=", "origin="].iter().any(|field| word.starts_with(field));
+    let words: Vec<_> = record.split(' ').filter(|word| !is_new(word)).collect();
+    words.join(" ").replace("leasehold2", "leasehold1")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_with_a_record_of_the_format_before_keeps_its_locks_its_fences_and_its_vote() {
+    let cluster = Cluster::of(3);
+    let token = {
+        let locks = cluster.open().await;
+        votes(&locks, 3).await;
+        locks.lock("l").ttl(LONG).acquire().await.unwrap().detach()
+    };
+    let mut before = Vec::new();
+    for server in &cluster.servers {
+        let (record, fences) = (server.get("leasehold:node").unwrap(), server.fences_key());
+        before.push(of_the_format_before(&record));
+        command(server, &["SET", "leasehold:node", before.last().unwrap()]);
+        command(server, &["RENAME", &fences, &server.fences_key()]);
+    }
+    let locks = cluster.client().open().await.unwrap();
+    votes(&locks, 3).await;
+    for (server, before) in cluster.servers.iter().zip(&before) {
+        let record = server.get("leasehold:node").unwrap();
+        assert!(record.contains(&format!(" member={}/0 ", server.addr())), "{record}");
+        assert_eq!(of_the_format_before(&record), *before, "nothing else has changed");
+    }
+    assert!(locks.lock("l").ttl(LONG).try_acquire().await.unwrap().is_none(), "still held");
+    locks.extend(&token).await.expect("its holder is known");
+    assert_eq!(locks.release(&token).await, leasehold::ReleaseOutcome::Released);
+    let next = locks.lock("l").ttl(LONG).acquire().await.unwrap();
+    assert!(next.fence() > token.fence);
+}

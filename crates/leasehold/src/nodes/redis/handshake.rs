@@ -157,7 +157,7 @@ fn known_by_name(hello: &Value) -> Result<(), NodeError> {
     let reason = match (field("server"), field("mode")) {
         (Some("envoy-redis-proxy"), _) => {
             "this is Envoy's redis_proxy, which hides restarts and answers TIME by itself: \
-             use Envoy's tcp_proxy, one listener and one host for each member"
+             use tcp_proxy, as in deploy/envoy.yaml"
         }
         (_, Some("sentinel")) => {
             "this is a Sentinel, which keeps no locks: give the address of a server it watches"
