@@ -63,6 +63,7 @@ impl Exchange {
                 let mut loads = loads.iter().filter(|load| !is_forgotten(load));
                 loads.try_for_each(|load| accepted(load).map(|_| ()))?;
                 let examined = examined(last)?;
+                session.meet(&examined.server);
                 if !scripts.is_to(&examined.server) {
                     return self.load(&examined, session, tries);
                 }
@@ -75,6 +76,7 @@ impl Exchange {
             (Stage::Keyless, _) => session.answer_probe(examined(replies)?),
             (Stage::Only, Request::Probe) => {
                 let examined = examined(replies)?;
+                session.meet(&examined.server);
                 let is_known = |scripts: &Arc<Bound>| scripts.is_to(&examined.server);
                 if !session.scripts.as_ref().is_some_and(is_known) {
                     return self.load(&examined, session, 0);
@@ -290,6 +292,14 @@ pub(super) fn examined(replies: &[Value]) -> Read<Examined> {
 }
 
 impl Session {
+    /// Another server on this connection, behind a proxy that keeps it, was never asked to tell us
+    /// when it drops its data.
+    fn meet(&mut self, server: &ServerFacts) {
+        if self.facts.as_ref().is_some_and(|known| known.run_id != server.run_id) {
+            self.is_told_of_flushes = false;
+        }
+    }
+
     fn answer_probe(&mut self, examined: Examined) -> Reply {
         let Examined { clock, record, server, edition } = examined;
         let is_same = |known: &ServerFacts| {

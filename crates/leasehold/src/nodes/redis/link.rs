@@ -283,10 +283,15 @@ impl Incoming {
         loop {
             match self.next_of_any_kind()? {
                 Some(Received::Reply(value)) => return Ok(Some(value)),
-                Some(Received::Push(value)) => self.on_push.iter().for_each(|told| told(&value)),
+                Some(Received::Push(value)) => self.hear(&value),
                 None => return Ok(None),
             }
         }
+    }
+
+    /// Hands a message that nobody asked for to whoever wants to hear it.
+    pub(super) fn hear(&self, push: &Value) {
+        self.on_push.iter().for_each(|told| told(push));
     }
 
     /// The next reply or message, if all of it is there.

@@ -12,7 +12,7 @@ use super::beside::Beside;
 use super::exchange::Session;
 use super::handshake::shake_hands;
 use super::hints::Knocks;
-use super::link::{Batch, Link};
+use super::link::{Batch, Link, Received};
 use super::queue::{Queue, Replies};
 use super::url::RedisConfig;
 use crate::nodes::dial::unreachable;
@@ -164,8 +164,16 @@ async fn serve(link: &mut Link, queue: &Queue) -> NodeError {
                 }
                 heard = Instant::now();
                 let ended = loop {
-                    match incoming.next() {
-                        Ok(Some(value)) => replies.values.push(value),
+                    match incoming.next_of_any_kind() {
+                        Ok(Some(Received::Reply(value))) => replies.values.push(value),
+                        Ok(Some(Received::Push(push))) => {
+                            // In the order of the wire: what was examined before a flush must not
+                            // pass for examined after it.
+                            if let Err(error) = queue.receive(&mut replies) {
+                                return error;
+                            }
+                            incoming.hear(&push);
+                        }
                         Ok(None) => break Ok(()),
                         Err(error) => break Err(error),
                     }
