@@ -134,12 +134,14 @@ impl Lives {
     /// one that comes back, it is only not recognised.
     const REMEMBERED: usize = 16;
 
-    /// A server answers a question of `asked`, with a life that is not older than `age`, all by
-    /// clocks that may drift by so much. Whether it is one of several that answer here.
+    /// An admitted server answers a question of `asked`; its life is `age` old. Whether it is one of
+    /// several that answer here.
     ///
-    /// A life that comes back after another shows that both are there. So does one that began before
-    /// the other was last seen: a server that takes another's place begins its life after that.
-    fn meet(&mut self, life: u128, asked: Moment, age: Duration, drift: Drift) -> bool {
+    /// A life that comes back after another shows that both are there. So does one that began long
+    /// before the other was last seen: a server that takes another's place begins its life then. Its
+    /// quarantine is longer than the longest lease by twice the skew, so the other may have voted for
+    /// that much longer.
+    fn meet(&mut self, life: u128, asked: Moment, age: Duration, policy: &AdmissionPolicy) -> bool {
         let since_the_last = asked.since(self.asked);
         match self.met.iter().position(|met| *met == life) {
             Some(at) if at + 1 == self.met.len() => {}
@@ -149,8 +151,10 @@ impl Lives {
                     // Somebody put it right: a life that none of them had.
                     self.met.clear();
                 }
-                let slack = drift.allowance(since_the_last);
-                self.take_turns = !self.met.is_empty() && age > since_the_last + slack;
+                let skew = policy.max_clock_skew.saturating_mul(2);
+                let slack = policy.drift.allowance(since_the_last).saturating_add(skew);
+                self.take_turns =
+                    !self.met.is_empty() && age > since_the_last.saturating_add(slack);
                 self.met.push(life);
                 if self.met.len() > Self::REMEMBERED {
                     self.met.remove(0);
@@ -306,7 +310,7 @@ impl Admission {
         let age = Duration::from_micros(facts.clock.0.saturating_sub(record.born.0));
         // One that waits has given no votes, so the one before it may come back.
         if record.state == RecordState::Admitted
-            && self.lives.meet(record.life, sent, age, self.policy.drift)
+            && self.lives.meet(record.life, sent, age, &self.policy)
         {
             return self.refuse(format!(
                 "several servers take turns at its address (this one has life {:.8}, and was there \
@@ -886,7 +890,7 @@ mod tests {
             facts
         };
         // The first was last seen ten seconds ago. Clocks are not compared: only how old a life is.
-        for (age, votes) in [(9, true), (11, false), (3_600, false)] {
+        for (age, votes) in [(9, true), (12, true), (13, false), (3_600, false)] {
             let mut admission = Admission::new(policy.clone(), "a");
             let first = facts(9_000 * SECOND, Some(&admitted(&policy)));
             admission.examine(at(100), at(100), &first, 0, None);
