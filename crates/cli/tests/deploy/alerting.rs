@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::files::{board_expressions, replaced, rules, text};
 use crate::serve::{Server, five_quick_nodes};
-use crate::support::Place;
+use crate::support::{Place, five_nodes};
 use crate::webhook::Webhook;
 
 /// Scrapes, evaluations and deliveries are fractions of a second; the rest is for a busy machine.
@@ -164,7 +164,7 @@ fn prometheus_understands_every_expression_and_every_panel_shows_something() {
     if skip(Need::Redis) || skip(Need::Prometheus) {
         return;
     }
-    let (_nodes, url) = five_quick_nodes();
+    let (_nodes, url) = five_nodes();
     let servers = [Server::start(&url), Server::start(&url)];
     let prometheus = prometheus(&servers.each_ref(), "none", "127.0.0.1:9");
     eventually(TOLD_WITHIN, "both servers are scraped", || {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use leasehold_testkit::{Daemon, Need, balancer, eventually, http_get, http_send, skip};
 
 use crate::files::{path, text};
-use crate::serve::{Server, five_quick_nodes};
+use crate::serve::Server;
+use crate::support::five_nodes;
 
 /// A check a second, two of which must fail; the rest is for a busy machine.
 const NOTICED_WITHIN: Duration = Duration::from_secs(30);
@@ -50,7 +51,7 @@ fn a_lock_taken_at_a_server_that_dies_is_renewed_at_the_other() {
     if skip(Need::Redis) || skip(Need::Haproxy) {
         return;
     }
-    let (_nodes, url) = five_quick_nodes();
+    let (_nodes, url) = five_nodes();
     let mut servers = [Server::start(&url), Server::start(&url)];
     let proxy = haproxy(&servers.each_ref());
     eventually(NOTICED_WITHIN, "a server is ready", || status(&proxy, "/readyz") == 200);
@@ -147,7 +148,7 @@ fn without_a_quorum_the_balancer_still_says_which_nodes_are_missing() {
     if skip(Need::Redis) || skip(Need::Haproxy) {
         return;
     }
-    let (nodes, url) = five_quick_nodes();
+    let (nodes, url) = five_nodes();
     let servers = [Server::start(&url), Server::start(&url)];
     let proxy = haproxy(&servers.each_ref());
     eventually(NOTICED_WITHIN, "a server is ready", || status(&proxy, "/readyz") == 200);

@@ -45,5 +45,6 @@ fn a_lease_survives_the_restart_of_every_node_one_after_the_other() {
             server.get("/readyz").body.contains(r#""available":5"#)
         });
     }
-    assert_eq!(code(&place.run(&["--backend", &url, "run", "-n", "long", "--", "true"])), 75);
+    let rival = ["--backend", &url, "run", "--ttl", "5s", "-n", "long", "--", "true"];
+    assert_eq!(code(&place.run(&rival)), 75);
 }

@@ -6,7 +6,8 @@ use leasehold_testkit::{Need, skip};
 
 use crate::files::{board_expressions, rules};
 use crate::promql::selectors;
-use crate::serve::{Server, five_quick_nodes};
+use crate::serve::Server;
+use crate::support::five_nodes;
 
 /// The metrics in a text for Prometheus, each with the labels of its series.
 fn metrics(text: &str) -> BTreeMap<String, BTreeSet<String>> {
@@ -25,7 +26,7 @@ fn every_metric_and_label_of_the_rules_and_the_board_is_served() {
     if skip(Need::Redis) {
         return;
     }
-    let (_nodes, url) = five_quick_nodes();
+    let (_nodes, url) = five_nodes();
     let server = Server::start(&url);
     server.bustle();
     let answer = server.get("/metrics");
