@@ -137,11 +137,18 @@ impl Lives {
     /// An admitted server answers a question of `asked`; its life is `age` old. Whether it is one of
     /// several that answer here.
     ///
-    /// A life that comes back after another shows that both are there. So does one that began long
-    /// before the other was last seen: a server that takes another's place begins its life then. Its
-    /// quarantine is longer than the longest lease by twice the skew, so the other may have voted for
-    /// that much longer.
-    fn meet(&mut self, life: u128, asked: Moment, age: Duration, policy: &AdmissionPolicy) -> bool {
+    /// A life that comes back after another shows that both are there. So does one that began before
+    /// the other was last seen: a server that takes another's place begins its life then. One that
+    /// served its `quarantine` may have begun it a little earlier: it is longer than the longest lease
+    /// by twice the skew, so the other may have voted for that much longer.
+    fn meet(
+        &mut self,
+        life: u128,
+        asked: Moment,
+        age: Duration,
+        quarantine: Duration,
+        policy: &AdmissionPolicy,
+    ) -> bool {
         let since_the_last = asked.since(self.asked);
         match self.met.iter().position(|met| *met == life) {
             Some(at) if at + 1 == self.met.len() => {}
@@ -151,7 +158,9 @@ impl Lives {
                     // Somebody put it right: a life that none of them had.
                     self.met.clear();
                 }
-                let skew = policy.max_clock_skew.saturating_mul(2);
+                // One that is younger was admitted by a person's word.
+                let served = if age >= quarantine { 2 } else { 0 };
+                let skew = policy.max_clock_skew.saturating_mul(served);
                 let slack = policy.drift.allowance(since_the_last).saturating_add(skew);
                 self.take_turns =
                     !self.met.is_empty() && age > since_the_last.saturating_add(slack);
@@ -308,9 +317,10 @@ impl Admission {
             return self.begin_life(received, facts, Some((text, &record)), life);
         }
         let age = Duration::from_micros(facts.clock.0.saturating_sub(record.born.0));
+        let quarantine = self.policy.quarantine_for(record.max_ttl);
         // One that waits has given no votes, so the one before it may come back.
         if record.state == RecordState::Admitted
-            && self.lives.meet(record.life, sent, age, &self.policy)
+            && self.lives.meet(record.life, sent, age, quarantine, &self.policy)
         {
             return self.refuse(format!(
                 "several servers take turns at its address (this one has life {:.8}, and was there \
@@ -889,13 +899,16 @@ mod tests {
             facts.others = vec!["run2".into()];
             facts
         };
-        // The first was last seen ten seconds ago. Clocks are not compared: only how old a life is.
-        for (age, votes) in [(9, true), (12, true), (13, false), (3_600, false)] {
+        // The first was last seen so many seconds ago. Clocks are not compared: only how old a life is.
+        for (ago, age, votes) in
+            [(10, 9, true), (10, 11, false), (10, 3_600, false), (32, 33, true), (32, 35, false)]
+        {
             let mut admission = Admission::new(policy.clone(), "a");
             let first = facts(9_000 * SECOND, Some(&admitted(&policy)));
             admission.examine(at(100), at(100), &first, 0, None);
             assert!(admission.standing().pass().is_some());
-            admission.examine(at(110), at(110), &second(5_000 - age), 0, None);
+            let now = at(100 + ago);
+            admission.examine(now, now, &second(5_000 - age), 0, None);
             // A jump of the clock, which this is as well, is another matter.
             let is_refused = matches!(admission.standing(), Standing::Refused { .. });
             assert_eq!(is_refused, !votes, "{age} s old: {:?}", admission.standing());
