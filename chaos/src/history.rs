@@ -283,7 +283,7 @@ pub struct History {
     pub unfenced: Vec<UnfencedLine>,
     /// By whoever made trouble.
     pub faults: Vec<At<FaultLine>>,
-    /// By whoever started the servers.
+    /// Written by the process that started the servers.
     pub servers: Vec<At<ServerEvent>>,
 }
 

@@ -44,7 +44,7 @@ impl Addresses {
         match self.guests.get_mut(&member) {
             Some((guest, count)) => {
                 *count += 1;
-                // The guest first: whoever comes back meets somebody new.
+                // The guest first: a client that comes back meets a new server.
                 if count.is_multiple_of(2) { self.homes[member] } else { *guest }
             }
             None => self.homes[member],

@@ -157,7 +157,7 @@ impl World {
         self.after(time, Event::Change(Change::Promote { server: to }));
     }
 
-    /// Whoever is connected is told that all data was replaced, before any later answer.
+    /// Every connected client is told that all data was replaced, before any later answer.
     fn push_replaced(&mut self, server: usize) {
         for (client, node) in self.links.of_server(server) {
             let (on, delay) = (self.connection(client, node), self.delay(server));

@@ -177,7 +177,7 @@ async fn write(
     answer
 }
 
-/// It did not answer: whoever answers next may be another.
+/// It did not answer: the next answer may come from another server.
 fn gone(cluster: &Cluster, member: &Member, before: &Standing, error: NodeError) {
     cluster.roster().hide(member.index);
     member.examined(|notes| notes.admission.down(error));

@@ -1,4 +1,4 @@
-//! Which lives a won round rests on, for whoever checks that: one event of the target
+//! Which lives a won round rests on, for tests that check it: one event of the target
 //! `leasehold::ballot` at the level TRACE. Chaos tests judge by it. Nothing is kept where nobody
 //! listens.
 

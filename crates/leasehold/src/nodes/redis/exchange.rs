@@ -71,7 +71,7 @@ impl Session {
         }
     }
 
-    /// Whoever answers may not be the one that was examined, or may have lost its memory: no pass
+    /// The server may not be the one that was examined, or may have lost its memory: no pass
     /// counts until it is examined again.
     pub(super) fn void_passes(&mut self) {
         self.generation += 1;

@@ -289,7 +289,7 @@ impl Incoming {
         }
     }
 
-    /// Hands a message that nobody asked for to whoever wants to hear it.
+    /// Hands a message that nobody asked for to its listener.
     pub(super) fn hear(&self, push: &Value) {
         self.on_push.iter().for_each(|told| told(push));
     }

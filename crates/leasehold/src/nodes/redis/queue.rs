@@ -393,7 +393,7 @@ fn torn() -> NodeError {
 }
 
 /// Whether a request carries the pass of another connection, or of another server on this one. It is
-/// not sent then; whoever asked has it examined, and asks again.
+/// not sent then; the driver has the node examined, and asks again.
 fn wrong_server(ask: &Ask, generation: Option<u64>) -> Option<Answer> {
     let pass = ask.pass.as_ref()?;
     match generation {
