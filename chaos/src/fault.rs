@@ -45,7 +45,22 @@ pub enum NodeFault {
         /// By how much.
         millis: u64,
     },
-    /// The wall clock jumps, also forward: breaks the assumptions.
+    /// The wall clock is stepped away from true time, and put right at the end.
+    ClockStep {
+        /// How far ahead it is meanwhile; negative for behind.
+        millis: i64,
+        /// How much further off each member of the list is than the one before it: no majority may
+        /// agree upon a wrong time.
+        apart: u64,
+    },
+    /// The wall clock runs too fast or too slowly, within the drift allowance; afterwards it comes
+    /// back as slowly.
+    ClockSlew {
+        /// By how many parts of a million it is too fast; negative for too slow.
+        ppm: i64,
+    },
+    /// The wall clocks of a majority jump together, and are put right at the end: breaks the
+    /// assumptions.
     ClockJump {
         /// By how much.
         millis: i64,
@@ -136,7 +151,22 @@ pub enum Fault {
         lock: usize,
         /// Who, if nobody holds it.
         holder: usize,
+        /// Whether its clocks miss that, as those of a paused machine may.
+        missed: bool,
     },
+    /// A holder is killed right before a clock goes ahead, and started again right after: it has
+    /// no memory of the time before.
+    Late {
+        /// Who.
+        holder: usize,
+    },
+    /// A client with another `max_ttl` than the others tries to take part.
+    Stranger {
+        /// Which, in milliseconds.
+        max_ttl: u64,
+    },
+    /// Somebody says once more that the cluster is new.
+    Trust,
     /// A holder is killed, and started again at the end.
     Crash {
         /// Which lock.
@@ -146,6 +176,18 @@ pub enum Fault {
     },
     /// Somebody else has the SQLite file to himself.
     Grab,
+}
+
+impl NodeFault {
+    /// How far ahead the clock of member number `node` is while it is stepped, in milliseconds.
+    pub fn step_of(self, node: usize) -> i64 {
+        match self {
+            Self::ClockStep { millis, apart } => {
+                millis + millis.signum() * (node as u64 * apart) as i64
+            }
+            _ => 0,
+        }
+    }
 }
 
 /// A fault and its time.
@@ -164,7 +206,26 @@ impl Fault {
     pub fn aim(&self) -> Option<usize> {
         match self {
             Self::Pause { lock, .. } | Self::Crash { lock, .. } => Some(*lock),
-            Self::Node { .. } | Self::Link { .. } | Self::Route { .. } | Self::Grab => None,
+            Self::Node { .. }
+            | Self::Link { .. }
+            | Self::Route { .. }
+            | Self::Late { .. }
+            | Self::Stranger { .. }
+            | Self::Trust
+            | Self::Grab => None,
+        }
+    }
+
+    /// Whether servers lose memory by it, or may have.
+    pub fn forgets(&self) -> bool {
+        use NodeFault as N;
+        let Self::Node { kind, .. } = self else { return false };
+        match kind {
+            N::Kill | N::Empty | N::OthersFiles { .. } | N::OldFiles | N::Flush => true,
+            N::Failover { .. } | N::Replica { .. } => true,
+            N::Stop | N::KillClients | N::ForgetScripts | N::Full | N::Sleep | N::Evict => false,
+            N::ClockBack { .. } | N::ClockStep { .. } => false,
+            N::ClockSlew { .. } | N::ClockJump { .. } => false,
         }
     }
 
@@ -185,6 +246,8 @@ impl Fault {
                 NodeFault::Full => "maxmemory reached",
                 NodeFault::Sleep => "DEBUG SLEEP",
                 NodeFault::ClockBack { .. } => "clock back",
+                NodeFault::ClockStep { .. } => "clock step",
+                NodeFault::ClockSlew { .. } => "clock slew",
                 NodeFault::ClockJump { .. } => "clock jump",
                 NodeFault::Evict => "eviction",
             },
@@ -201,7 +264,11 @@ impl Fault {
             },
             Self::Route { kind: RouteFault::Move { .. }, .. } => "address moved",
             Self::Route { kind: RouteFault::Turns, .. } => "servers take turns",
-            Self::Pause { .. } => "holder stopped",
+            Self::Pause { missed: true, .. } => "machine paused",
+            Self::Pause { missed: false, .. } => "holder stopped",
+            Self::Late { .. } => "late holder",
+            Self::Stranger { .. } => "another max_ttl",
+            Self::Trust => "init again",
             Self::Crash { .. } => "holder killed",
             Self::Grab => "file locked by another",
         }
@@ -221,6 +288,13 @@ impl fmt::Display for Planned {
                     write!(f, ", {address} its address, of nodes {nodes:?}")?;
                 }
                 NodeFault::ClockBack { millis } => write!(f, " by {millis} ms on nodes {nodes:?}")?,
+                NodeFault::ClockStep { millis, apart: 0 } => {
+                    write!(f, " by {millis:+} ms on nodes {nodes:?}")?;
+                }
+                NodeFault::ClockStep { millis, apart } => {
+                    write!(f, " by {millis:+} ms, each {apart} ms more, on nodes {nodes:?}")?;
+                }
+                NodeFault::ClockSlew { ppm } => write!(f, " by {ppm:+} ppm on nodes {nodes:?}")?,
                 NodeFault::ClockJump { millis } => {
                     write!(f, " by {millis:+} ms on nodes {nodes:?}")?;
                 }
@@ -243,7 +317,9 @@ impl fmt::Display for Planned {
             Fault::Route { node, kind: RouteFault::Turns } => {
                 write!(f, " with the spare one at node {node}")?;
             }
-            Fault::Pause { .. } | Fault::Crash { .. } | Fault::Grab => {}
+            Fault::Late { holder } => write!(f, ": holder {holder}")?,
+            Fault::Stranger { max_ttl } => write!(f, ", {max_ttl} ms")?,
+            Fault::Pause { .. } | Fault::Crash { .. } | Fault::Trust | Fault::Grab => {}
         }
         match self.to - self.from {
             Duration::ZERO => Ok(()),

@@ -54,6 +54,8 @@ pub enum Event {
         op: u64,
         /// Valid until then; nothing once it is lost.
         until: Option<u64>,
+        /// When it looked before this and still believed what it wrote then.
+        before: u64,
     },
     /// It wrote to the fenced store.
     Wrote {
@@ -84,6 +86,24 @@ pub enum Event {
         op: u64,
         /// The outcome.
         outcome: String,
+    },
+    /// It stood still, and its clock missed that. Its other times are told in true time.
+    Missed {
+        /// For how many nanoseconds of true time.
+        nanos: u64,
+        /// When it stood, at the latest.
+        from: u64,
+        /// When it went on, at the latest.
+        to: u64,
+    },
+    /// The library read the clock of a node, and did whatever follows from that for its leases.
+    Reading {
+        /// Which node, as the library calls it.
+        node: String,
+        /// When it asked.
+        sent: u64,
+        /// How many nanoseconds later it had the answer, by its own clock.
+        took: u64,
     },
     /// The library won a ballot, in its own words.
     Ballot(Ballot),
@@ -165,6 +185,17 @@ pub enum ServerEvent {
         from: u64,
         /// What made it forget.
         why: String,
+    },
+    /// Its wall clock was stepped.
+    Clock {
+        /// Which server.
+        server: usize,
+        /// When it had not been stepped yet.
+        from: u64,
+        /// By how many microseconds; negative for back.
+        micros: i64,
+        /// How far it is ahead of true time now, in microseconds; negative for behind.
+        ahead: i64,
     },
     /// New connections to the address of a node lead to these servers from now on.
     Leads {
@@ -255,6 +286,9 @@ pub struct Meta {
     pub last_lives: Vec<u64>,
     /// The longest lease of the cluster, in nanoseconds.
     pub max_ttl: u64,
+    /// How far clocks may be apart, in nanoseconds.
+    #[serde(default)]
+    pub max_skew: u64,
     /// By node: what the library calls it; empty for a file.
     pub names: Vec<String>,
 }
@@ -321,6 +355,9 @@ pub const STORE: &str = "store.jsonl";
 pub const UNFENCED: &str = "unfenced.jsonl";
 /// The faults as they were done.
 pub const FAULTS: &str = "faults.jsonl";
+
+/// What is written among the faults if a cluster with a wrong clock was taken for a new one.
+pub const MISLED: &str = "init misled";
 
 /// What became of the servers.
 pub const SERVERS: &str = "servers.jsonl";

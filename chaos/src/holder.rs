@@ -15,6 +15,7 @@ use leasehold::{
 use serde::{Deserialize, Serialize};
 
 use crate::chance::Chance;
+use crate::clock::HolderClock;
 use crate::history::{Event, Log, UnfencedLine};
 use crate::schedule::{MAX_SKEW, MAX_TTL};
 use crate::store::{Client, Question};
@@ -53,6 +54,22 @@ pub struct Setup {
     pub unfenced: PathBuf,
     /// Whether the backend is a file.
     pub is_file: bool,
+    /// What it is there for.
+    pub part: Part,
+}
+
+/// What a client takes part as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Part {
+    /// As a holder.
+    Holder,
+    /// As one that was given another `max_ttl` than the others, in milliseconds, and gets nothing.
+    Stranger {
+        /// Which.
+        max_ttl: u64,
+    },
+    /// As an operator's program that takes the cluster for a new one once more.
+    Truster,
 }
 
 /// A client as all take part with: one that does not trust nodes to be new.
@@ -65,12 +82,18 @@ pub fn builder(url: &str, is_file: bool) -> leasehold::Builder {
 /// Works until it is told to stop, or until whoever started it is gone.
 pub fn work(setup: &Setup) -> io::Result<()> {
     let stop = stop_when_told();
-    told::listen(Log::open(&setup.history)?)?;
+    let clock = Arc::new(HolderClock::start());
+    told::listen(Log::open(&setup.history)?, clock.clone())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let locks = open(setup).await.map_err(io::Error::other)?;
+        let locks = open(setup, &clock).await.map_err(io::Error::other)?;
+        if setup.part == Part::Truster {
+            return Ok(());
+        }
         let mut worker = Worker {
             locks: &locks,
+            clock: &clock,
+            pauses: 0,
             names: &setup.locks,
             chance: Chance::new(setup.seed),
             log: Log::open(&setup.history)?,
@@ -82,6 +105,9 @@ pub fn work(setup: &Setup) -> io::Result<()> {
                 break;
             }
             worker.section(op).await?;
+            if setup.part != Part::Holder {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
         }
         locks.settle().await;
         Ok(())
@@ -89,9 +115,17 @@ pub fn work(setup: &Setup) -> io::Result<()> {
 }
 
 /// A file cannot be opened while somebody who was stopped has it to himself.
-async fn open(setup: &Setup) -> Result<Locks, OpenError> {
+async fn open(setup: &Setup, clock: &Arc<HolderClock>) -> Result<Locks, OpenError> {
     let label = format!("h{}.{}", setup.holder, setup.life);
-    let builder = builder(&setup.url, setup.is_file).holder(label);
+    let mut builder = builder(&setup.url, setup.is_file).holder(label);
+    if !setup.is_file {
+        builder = builder.clock(clock.clone());
+    }
+    builder = match setup.part {
+        Part::Holder => builder,
+        Part::Stranger { max_ttl } => builder.max_ttl(Duration::from_millis(max_ttl)),
+        Part::Truster => builder.trust_new_nodes(),
+    };
     let end = Instant::now() + OPEN_WITHIN;
     loop {
         match builder.clone().open().await {
@@ -121,6 +155,9 @@ fn stop_when_told() -> Arc<AtomicBool> {
 
 struct Worker<'a> {
     locks: &'a Locks,
+    clock: &'a HolderClock,
+    /// Missed pauses that were written down.
+    pauses: usize,
     names: &'a [String],
     chance: Chance,
     log: Log,
@@ -152,6 +189,8 @@ struct Held<'a> {
     op: u64,
     guard: &'a Guard,
     believes: Option<u64>,
+    /// When it last looked, in true time.
+    looked: u64,
 }
 
 impl Worker<'_> {
@@ -184,11 +223,12 @@ impl Worker<'_> {
                 return Ok(());
             }
         };
-        let until = belief(&guard);
+        let looked = self.clock.look();
+        let until = self.belief(&guard);
         let (fence, holder) = (guard.fence().get(), guard.holder().as_str().to_owned());
         self.log.now(Event::Granted { op, lock, fence, holder, until })?;
         let manners = self.manners(manual);
-        let mut held = Held { op, guard: &guard, believes: until };
+        let mut held = Held { op, guard: &guard, believes: until, looked };
         self.work_under(&mut held, manners).await?;
         self.look(&mut held)?;
         self.finish(op, guard, manners.end).await
@@ -295,12 +335,28 @@ impl Worker<'_> {
     }
 
     fn look(&mut self, held: &mut Held<'_>) -> io::Result<()> {
-        let until = belief(held.guard);
+        let looked = self.clock.look();
+        for (nanos, from, to) in self.clock.pauses(self.pauses) {
+            self.pauses += 1;
+            self.log.now(Event::Missed { nanos, from, to })?;
+        }
+        let until = self.belief(held.guard);
         if until != held.believes {
             held.believes = until;
-            self.log.now(Event::Believes { op: held.op, until })?;
+            self.log.now(Event::Believes { op: held.op, until, before: held.looked })?;
         }
+        held.looked = looked;
         Ok(())
+    }
+
+    /// Until when the holder may believe, in true time; nothing if it may not.
+    fn belief(&self, guard: &Guard) -> Option<u64> {
+        match guard.state() {
+            LeaseState::Held { until } | LeaseState::Uncertain { until } => {
+                Some(self.clock.to_come(until.as_nanos()))
+            }
+            LeaseState::Lost => None,
+        }
     }
 
     async fn finish(&mut self, op: u64, guard: Guard, end: End) -> io::Result<()> {
@@ -318,14 +374,6 @@ impl Worker<'_> {
         };
         self.log.now(Event::GaveBack { op, outcome: outcome.into() })?;
         Ok(())
-    }
-}
-
-/// Until when the holder may believe, on the boot clock; nothing if it may not.
-fn belief(guard: &Guard) -> Option<u64> {
-    match guard.state() {
-        LeaseState::Held { until } | LeaseState::Uncertain { until } => Some(until.as_nanos()),
-        LeaseState::Lost => None,
     }
 }
 

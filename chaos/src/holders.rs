@@ -1,18 +1,19 @@
 //! The processes of a run: the holders, and the store. None of them outlives the run: each is bound
 //! to die with it, stopped or not, and is killed when this is dropped.
 
+use std::collections::HashMap;
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use leasehold_testkit::{bound_command, eventually, spawn};
+use leasehold_testkit::{WallClock, bound_command, eventually, spawn};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::chance::Chance;
 use crate::history::life_file;
-use crate::holder::Setup;
+use crate::holder::{Part, Setup};
 use crate::store::Client;
 
 /// How long a holder has to finish what it does. It waits for a lock for 5 s at most.
@@ -24,8 +25,16 @@ struct Process(Child);
 
 impl Process {
     /// Starts this program again, in another role.
-    fn start(role: &str, arguments: &[&str], stdin: Stdio) -> io::Result<Self> {
+    fn start(
+        role: &str,
+        arguments: &[&str],
+        stdin: Stdio,
+        clock: Option<&WallClock>,
+    ) -> io::Result<Self> {
         let mut command: Command = bound_command(std::env::current_exe()?);
+        if let Some(clock) = clock {
+            clock.preload(&mut command);
+        }
         // Of a group of its own: a terminal's Ctrl-C is for the run, which ends the others in order.
         command.arg(role).args(arguments).stdin(stdin).stdout(Stdio::null()).process_group(0);
         spawn(command).map(Self)
@@ -56,7 +65,7 @@ impl StoreProcess {
     /// Starts it and waits until it answers.
     pub fn start(socket: &Path, journal: &Path) -> io::Result<Self> {
         let [socket_text, journal] = [socket, journal].map(|path| path.to_string_lossy());
-        let process = Process::start("store", &[&socket_text, &journal], Stdio::null())?;
+        let process = Process::start("store", &[&socket_text, &journal], Stdio::null(), None)?;
         eventually(Duration::from_secs(30), "the store answers", || {
             Client::connect(socket).is_ok()
         });
@@ -71,18 +80,39 @@ pub struct Holders {
     pattern: Setup,
     running: Vec<Option<Process>>,
     lives: Vec<u64>,
-    stopped: Vec<bool>,
+    /// Since when a holder is stopped.
+    stopped: Vec<Option<Instant>>,
+    /// Where their clock files are.
+    clock_files: PathBuf,
+    clocks: Vec<Option<WallClock>>,
+    /// Clients that take part as something else, by the number of their life.
+    guests: HashMap<u64, Process>,
+    guest_lives: u64,
 }
 
+/// A holder that is stopped counts the first moments itself: the signal takes a while to arrive, and
+/// its clock must not go back.
+const MISSED_LESS: Duration = Duration::from_millis(50);
+
 impl Holders {
-    /// Starts `count` holders. `pattern` says what they have in common.
-    pub fn start(count: usize, folder: &Path, pattern: Setup) -> io::Result<Self> {
+    /// Starts `count` holders. `pattern` says what they have in common; in `clock_files` there is room
+    /// for files that are gone after the run.
+    pub fn start(
+        count: usize,
+        folder: &Path,
+        clock_files: &Path,
+        pattern: Setup,
+    ) -> io::Result<Self> {
         let mut holders = Self {
             folder: folder.to_owned(),
             pattern,
             running: (0..count).map(|_| None).collect(),
             lives: vec![0; count],
-            stopped: vec![false; count],
+            stopped: vec![None; count],
+            clock_files: clock_files.to_owned(),
+            clocks: (0..count).map(|_| None).collect(),
+            guests: HashMap::new(),
+            guest_lives: 0,
         };
         for holder in 0..count {
             holders.begin_life(holder)?;
@@ -99,14 +129,42 @@ impl Holders {
     pub fn begin_life(&mut self, holder: usize) -> io::Result<()> {
         self.lives[holder] += 1;
         let life = self.lives[holder];
+        self.stopped[holder] = None;
+        if !self.pattern.is_file {
+            let file = self.clock_files.join(format!("clock-{holder}.{life}"));
+            self.clocks[holder] = Some(WallClock::new(file)?);
+        }
+        let process = self.launch(holder, life, Part::Holder, self.clocks[holder].as_ref())?;
+        self.running[holder] = Some(process);
+        Ok(())
+    }
+
+    fn launch(
+        &self,
+        holder: usize,
+        life: u64,
+        part: Part,
+        clock: Option<&WallClock>,
+    ) -> io::Result<Process> {
         let mut chance = Chance::new(self.pattern.seed);
         let seed = chance.bits() ^ (holder as u64) << 32 ^ life;
         let history = life_file(&self.folder, holder, life);
-        let setup = Setup { holder, life, seed, history, ..self.pattern.clone() };
+        let setup = Setup { holder, life, seed, history, part, ..self.pattern.clone() };
         let setup = serde_json::to_string(&setup).map_err(io::Error::other)?;
-        self.running[holder] = Some(Process::start("holder", &[&setup], Stdio::piped())?);
-        self.stopped[holder] = false;
-        Ok(())
+        Process::start("holder", &[&setup], Stdio::piped(), clock)
+    }
+
+    /// Starts a client that takes part as something else than a holder, and says which it is.
+    pub fn invite(&mut self, part: Part) -> io::Result<u64> {
+        self.guest_lives += 1;
+        let guest = self.launch(self.lives.len(), self.guest_lives, part, None)?;
+        self.guests.insert(self.guest_lives, guest);
+        Ok(self.guest_lives)
+    }
+
+    /// Ends such a client.
+    pub fn dismiss(&mut self, guest: u64) {
+        self.guests.remove(&guest);
     }
 
     /// Kills a holder like a power cut, unless it is dead already. Says whether it was not.
@@ -117,21 +175,24 @@ impl Holders {
     /// Stops a holder where it stands, unless it is stopped already or dead. Says whether it did.
     pub fn pause(&mut self, holder: usize) -> bool {
         match &self.running[holder] {
-            Some(process) if !self.stopped[holder] => {
+            Some(process) if self.stopped[holder].is_none() => {
                 process.signal(Signal::STOP);
-                self.stopped[holder] = true;
+                self.stopped[holder] = Some(Instant::now());
                 true
             }
             _ => false,
         }
     }
 
-    /// Lets it go on.
-    pub fn resume(&mut self, holder: usize) {
+    /// Lets it go on. If its clocks `miss` that it was stopped, they show what they showed then.
+    pub fn resume(&mut self, holder: usize, miss: bool) {
+        let Some(since) = self.stopped[holder].take() else { return };
+        if let (true, Some(clock)) = (miss, &self.clocks[holder]) {
+            clock.miss(since.elapsed().saturating_sub(MISSED_LESS));
+        }
         if let Some(process) = &self.running[holder] {
             process.signal(Signal::CONT);
         }
-        self.stopped[holder] = false;
     }
 
     /// Holders that ended though nobody killed them.
@@ -149,9 +210,9 @@ impl Holders {
                 let _ = stdin.write_all(b"stop\n");
             }
         }
-        let end = std::time::Instant::now() + FINISH_WITHIN;
+        let end = Instant::now() + FINISH_WITHIN;
         while self.running.iter_mut().flatten().any(|process| !process.has_ended())
-            && std::time::Instant::now() < end
+            && Instant::now() < end
         {
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -18,9 +18,15 @@ use leasehold_chaos::{holder, picture, store};
 ///
 /// Starts servers behind proxies and holder processes that compete for locks. Meanwhile servers are
 /// killed, stopped, emptied, copied over each other, started from other files and failed over; ways
-/// are delayed, cut, led to other servers; clocks go back; holders are stopped and killed. With an
-/// odd seed a pooling proxy before some nodes hides their restarts. Where a node carries the record
-/// of another member afterwards, chaos plays the operator and deletes that record.
+/// are delayed, cut, led to other servers; holders are stopped and killed. Clocks are wrong from the
+/// start, step ahead and back by up to minutes, also while a node waits in quarantine, and are put
+/// right later; holders start right after that, and some stand still without their clocks knowing.
+/// Clients come with another max_ttl, and somebody says again that the cluster is new. With an odd
+/// seed a pooling proxy before some nodes hides their restarts. Where a node carries the record of
+/// others afterwards, chaos plays the operator and deletes that record.
+///
+/// No majority of clocks agrees upon a wrong time; all else is judged. Two holders at once are
+/// excused only until the first has read the clock that went ahead, and the report counts them.
 ///
 /// The history is judged afterwards: two holders, fences, the votes of every ballot by the lives of
 /// the servers that gave them, the fenced store, progress. It is always kept, in a folder that the
@@ -51,8 +57,8 @@ struct Args {
     /// How many locks they compete for
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
     locks: u16,
-    /// Break the protocol's assumptions too: clocks jump forward, locks are evicted. Exclusion is
-    /// then reported, not judged; the fences are
+    /// Break the protocol's assumptions too: the clocks of a majority jump together, locks are
+    /// evicted. Exclusion is then reported, not judged; the fences are
     #[arg(long)]
     beyond: bool,
     /// Make only faults whose name in the report contains this, as 'kill -9'; may be given again

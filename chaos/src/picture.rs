@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::check::{Section, overlaps, sections};
+use crate::check::{Section, sections, unexcused};
 use crate::history::{History, ServerEvent};
 use crate::timeline::{Scene, seconds};
 
@@ -31,7 +31,7 @@ const LIVES: [&str; 6] = ["#4f9d69", "#8a6bbd", "#b59a2d", "#3c8d93", "#a8577e",
 pub fn draw(history: &History, folder: &Path) -> io::Result<Vec<PathBuf>> {
     let sections = sections(history);
     let mut drawn = Vec::new();
-    for (number, overlap) in (1..).zip(overlaps(&sections)).take(DRAWN) {
+    for (number, overlap) in (1..).zip(unexcused(history, &sections).0).take(DRAWN) {
         let path = folder.join(format!("overlap-{number}.svg"));
         std::fs::write(&path, svg(&Scene::new(history, overlap)))?;
         drawn.push(path);
@@ -57,6 +57,7 @@ impl<'a> Drawing<'a> {
         let servers = scene.history.servers.iter().map(|line| match &line.what {
             ServerEvent::Started { server, .. }
             | ServerEvent::Ended { server, .. }
+            | ServerEvent::Clock { server, .. }
             | ServerEvent::Forgot { server, .. } => server + 1,
             ServerEvent::Leads { .. } => 0,
         });

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::check::{self, Finding, Outcome, Section, overlaps, sections};
+use crate::check::{self, Finding, Outcome, Section, sections, unexcused};
 use crate::history::{Event, History};
 use crate::picture::DRAWN;
 use crate::timeline::Scene;
@@ -168,7 +168,7 @@ fn stories(history: &History, sections: &[Section]) -> Vec<String> {
     if history.meta.beyond {
         return Vec::new();
     }
-    let first = overlaps(sections).into_iter().take(DRAWN);
+    let first = unexcused(history, sections).0.into_iter().take(DRAWN);
     first.map(|overlap| Scene::new(history, overlap).text()).collect()
 }
 

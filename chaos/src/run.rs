@@ -11,13 +11,15 @@ use std::time::{Duration, Instant};
 use leasehold_testkit::Need;
 
 use crate::chance::Chance;
-use crate::clock::boot_nanos;
+use crate::clock::{HolderClock, boot_nanos};
 use crate::cluster::Cluster;
 use crate::fault::{Fault, Planned};
-use crate::history::{FAULTS, FaultLine, HOLDERS, Log, META, Meta, STORE, UNFENCED, life_file};
-use crate::holder::{Setup, builder};
+use crate::history::{
+    FAULTS, FaultLine, HOLDERS, Log, META, MISLED, Meta, STORE, UNFENCED, life_file,
+};
+use crate::holder::{Part, Setup, builder};
 use crate::holders::{Holders, StoreProcess};
-use crate::schedule::{Backend, MAX_TTL, Plan, is_pooled, schedule};
+use crate::schedule::{Backend, MAX_SKEW, MAX_TTL, Plan, is_pooled, schedule};
 use crate::told;
 use crate::watch::{Progress, Watch};
 
@@ -30,6 +32,9 @@ const SECTIONS_PER_SECOND: f64 = 0.5;
 
 /// How long a fault waits for somebody to hold the lock that it is aimed at.
 const AIM_FOR: Duration = Duration::from_secs(1);
+
+/// Nodes that wait have their records after the first examination.
+const NAMED_WITHIN: Duration = Duration::from_secs(20);
 
 const TICK: Duration = Duration::from_millis(10);
 
@@ -72,6 +77,8 @@ struct Run<'a> {
     log: Log,
     /// Whom a fault of the schedule met.
     met: HashMap<usize, usize>,
+    /// The client that takes part by a fault of the schedule.
+    guests: HashMap<usize, u64>,
     faults: u64,
     /// The same moment by two clocks.
     started: u64,
@@ -108,13 +115,22 @@ fn try_run(
     std::fs::create_dir_all(folder.join(HOLDERS))?;
     let sockets = tempfile::Builder::new().prefix("leasehold-chaos-").tempdir()?;
     let mut cluster = Cluster::start(&plan, sockets.path(), folder)?;
+    for early in planned.iter().filter(|planned| planned.from.is_zero()) {
+        if let Fault::Node { nodes, kind } = &early.fault {
+            cluster.hurt(nodes, *kind, early.to).map_err(io::Error::other)?;
+        }
+    }
     // The person who introduces the nodes takes part as one more holder, who asks for nothing.
-    told::listen(Log::open(&life_file(folder, plan.holders, 0))?)?;
-    introduce(&cluster.url(), plan.backend == Backend::Sqlite)?;
-    cluster.learn_names();
+    let log = Log::open(&life_file(folder, plan.holders, 0))?;
+    told::listen(log, Arc::new(HolderClock::start()))?;
+    let misled = introduce(&mut cluster, plan.backend == Backend::Sqlite)?;
     let socket = sockets.path().join("store");
     let _store = StoreProcess::start(&socket, &folder.join(STORE))?;
     let mut run = Run::start(plan, cluster, folder, &socket, interrupt)?;
+    if misled {
+        let story = "init admitted a cluster with a wrong clock".to_owned();
+        run.log.now(FaultLine { kind: MISLED.into(), story })?;
+    }
     run.make_trouble(&planned)?;
     let calm_from = boot_nanos();
     run.await_calm(calm_from)?;
@@ -126,15 +142,30 @@ fn try_run(
     Ok(())
 }
 
-/// A person says that the cluster is new: the holders must not.
-fn introduce(url: &str, is_file: bool) -> io::Result<()> {
+/// A person says that the cluster is new: the holders must not. Where a clock is wrong nobody may
+/// believe that, and the nodes wait; returns whether somebody did.
+fn introduce(cluster: &mut Cluster, is_file: bool) -> io::Result<bool> {
+    let (url, is_wrong) = (cluster.url(), cluster.has_wrong_clock());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let locks = builder(url, is_file).open().await.map_err(io::Error::other)?;
-        if !is_file {
-            locks.init().await.map_err(io::Error::other)?;
+        let locks = builder(&url, is_file).open().await.map_err(io::Error::other)?;
+        if is_file {
+            return Ok(false);
         }
-        Ok(())
+        let done = locks.init().await;
+        if !is_wrong {
+            done.map_err(io::Error::other)?;
+            cluster.learn_names();
+            return Ok(false);
+        }
+        let end = Instant::now() + NAMED_WITHIN;
+        while !cluster.learn_names() {
+            if Instant::now() > end {
+                return Err(io::Error::other("the nodes got no records"));
+            }
+            tokio::time::sleep(TICK).await;
+        }
+        Ok(done.is_ok())
     })
 }
 
@@ -163,6 +194,7 @@ impl<'a> Run<'a> {
         store: &Path,
         interrupt: &'a Interrupt,
     ) -> io::Result<Self> {
+        let files = store.parent().unwrap_or(folder);
         let names: Vec<_> = (0..plan.locks).map(|lock| format!("lock-{lock}")).collect();
         let pattern = Setup {
             url: cluster.url(),
@@ -174,6 +206,7 @@ impl<'a> Run<'a> {
             store: store.to_owned(),
             unfenced: folder.join(UNFENCED),
             is_file: plan.backend == Backend::Sqlite,
+            part: Part::Holder,
         };
         let (started, start) = (boot_nanos(), Instant::now());
         Ok(Self {
@@ -181,11 +214,12 @@ impl<'a> Run<'a> {
             versions: versions(&plan, &cluster),
             names,
             cluster,
-            holders: Holders::start(plan.holders, folder, pattern)?,
+            holders: Holders::start(plan.holders, folder, files, pattern)?,
             watch: Watch::new(folder, plan.holders),
             progress: Progress::new(),
             log: Log::open(&folder.join(FAULTS))?,
             met: HashMap::new(),
+            guests: HashMap::new(),
             faults: 0,
             started,
             start,
@@ -211,6 +245,7 @@ impl<'a> Run<'a> {
             sections_floor: (plan.time.as_secs_f64() * SECTIONS_PER_SECOND) as u64,
             last_lives: self.holders.lives().to_vec(),
             max_ttl: MAX_TTL.as_nanos() as u64,
+            max_skew: MAX_SKEW.as_nanos() as u64,
             names: self.cluster.names().to_vec(),
         }
     }
@@ -297,7 +332,24 @@ impl<'a> Run<'a> {
                 Ok(())
             }
             Fault::Route { node, kind } => self.cluster.divert(*node, *kind, time),
-            Fault::Pause { lock, holder } | Fault::Crash { lock, holder } => {
+            Fault::Late { holder } => {
+                if !self.holders.kill(*holder) {
+                    return Ok(());
+                }
+                self.met.insert(index, *holder);
+                Ok(())
+            }
+            Fault::Trust if !self.cluster.has_memory() => return Ok(()),
+            Fault::Trust => {
+                self.guests.insert(index, self.holders.invite(Part::Truster)?);
+                Ok(())
+            }
+            Fault::Stranger { max_ttl } => {
+                let part = Part::Stranger { max_ttl: *max_ttl };
+                self.guests.insert(index, self.holders.invite(part)?);
+                Ok(())
+            }
+            Fault::Pause { lock, holder, .. } | Fault::Crash { lock, holder } => {
                 let whom = self.watch.holder_of(&self.names[*lock]).unwrap_or(*holder);
                 let is_hit = match planned.fault {
                     Fault::Pause { .. } => self.holders.pause(whom),
@@ -326,13 +378,19 @@ impl<'a> Run<'a> {
                 Ok(())
             }
             Fault::Route { node, kind } => self.cluster.restore(*node, *kind),
-            Fault::Pause { .. } => {
+            Fault::Pause { missed, .. } => {
                 if let Some(holder) = self.met.remove(&index) {
-                    self.holders.resume(holder);
+                    self.holders.resume(holder, *missed);
                 }
                 Ok(())
             }
-            Fault::Crash { .. } => {
+            Fault::Trust | Fault::Stranger { .. } => {
+                if let Some(guest) = self.guests.remove(&index) {
+                    self.holders.dismiss(guest);
+                }
+                Ok(())
+            }
+            Fault::Crash { .. } | Fault::Late { .. } => {
                 if let Some(holder) = self.met.remove(&index) {
                     self.holders.begin_life(holder)?;
                 }

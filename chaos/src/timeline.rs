@@ -176,6 +176,10 @@ fn told(event: &ServerEvent) -> String {
             format!("server {server}: process {run:.8} ended")
         }
         ServerEvent::Forgot { server, why, .. } => format!("server {server} forgot: {why}"),
+        ServerEvent::Clock { server, micros, ahead, .. } => {
+            let [by, ahead] = [micros, ahead].map(|micros| *micros as f64 / 1e3);
+            format!("server {server}: its clock is stepped by {by:+} ms, to {ahead:+} ms")
+        }
         ServerEvent::Leads { node, servers } => {
             format!("new connections to node {node} lead to servers {servers:?}")
         }

@@ -3,39 +3,44 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event as Told, Metadata, Subscriber};
 
+use crate::clock::HolderClock;
 use crate::history::{Ballot, Event, Log, Vote};
 
 const BALLOT: &str = "leasehold::ballot";
 const RECORD: &str = "leasehold::record";
+const CLOCK: &str = "leasehold::clock";
 
 /// Writes down from now on what the library of this process tells.
-pub fn listen(log: Log) -> io::Result<()> {
-    tracing::subscriber::set_global_default(Scribe { log: Mutex::new(log) })
+/// The library goes by `clock`; what is written down is in true time.
+pub fn listen(log: Log, clock: Arc<HolderClock>) -> io::Result<()> {
+    tracing::subscriber::set_global_default(Scribe { log: Mutex::new(log), clock })
         .map_err(io::Error::other)
 }
 
 struct Scribe {
     log: Mutex<Log>,
+    clock: Arc<HolderClock>,
 }
 
 impl Subscriber for Scribe {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         // Also asked by `tracing::enabled!`, of what is neither a span nor an event.
-        !metadata.is_span() && [BALLOT, RECORD].contains(&metadata.target())
+        !metadata.is_span() && [BALLOT, RECORD, CLOCK].contains(&metadata.target())
     }
 
     fn event(&self, told: &Told<'_>) {
         let mut words = Words::default();
         told.record(&mut words);
         let event = match told.metadata().target() {
-            BALLOT => words.ballot().map(Event::Ballot),
+            BALLOT => words.ballot(&self.clock).map(Event::Ballot),
             RECORD => words.record(),
+            CLOCK => words.reading(&self.clock),
             _ => None,
         };
         if let Some(event) = event {
@@ -65,15 +70,25 @@ impl Words {
         Some(self.0.swap_remove(at).1)
     }
 
-    fn ballot(mut self) -> Option<Ballot> {
+    fn moment(&mut self, name: &str) -> Option<u64> {
+        self.take(name)?.parse().ok()
+    }
+
+    fn ballot(mut self, clock: &HolderClock) -> Option<Ballot> {
         Some(Ballot {
             kind: self.take("kind")?,
             lock: self.take("lock")?,
             holder: self.take("holder")?,
             fence: self.take("fence")?.parse().ok()?,
-            asked_at: self.take("asked_at_ns")?.parse().ok()?,
+            asked_at: clock.past(self.moment("asked_at_ns")?),
             votes: votes(&self.take("votes")?)?,
         })
+    }
+
+    fn reading(mut self, clock: &HolderClock) -> Option<Event> {
+        let (sent, received) = (self.moment("sent_ns")?, self.moment("received_ns")?);
+        let (node, took) = (self.take("node")?, received.saturating_sub(sent));
+        Some(Event::Reading { node, sent: clock.past(sent), took })
     }
 
     fn record(mut self) -> Option<Event> {
@@ -112,11 +127,12 @@ mod tests {
     use crate::history::{At, read_lines};
 
     #[test]
-    fn ballots_and_records_are_written_down_and_nothing_else() {
+    fn ballots_records_and_readings_are_written_down_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history");
         let log = Mutex::new(Log::open(&path).unwrap());
-        tracing::subscriber::with_default(Scribe { log }, || {
+        let clock = Arc::new(HolderClock::start());
+        tracing::subscriber::with_default(Scribe { log, clock }, || {
             tracing::trace!(
                 target: "leasehold::ballot", kind = "extend", lock = "l", holder = %"h:1",
                 fence = 7_u64, asked_at_ns = 5_u64, votes = "n1|0a|f00|extended n2|0b|f01|healed",
@@ -125,6 +141,10 @@ mod tests {
             tracing::trace!(
                 target: "leasehold::record", node = "n1", record = "leasehold2 a=b", expected = "",
                 replaced = true, "record"
+            );
+            tracing::trace!(
+                target: "leasehold::clock", node = "n2", sent_ns = 3_u64, received_ns = 7_u64,
+                "reading"
             );
             tracing::error!(target: "leasehold", "not this");
         });
@@ -150,6 +170,7 @@ mod tests {
             replaced: true,
         };
         let told: Vec<_> = told.into_iter().map(|line| line.what).collect();
-        assert_eq!(told, [Event::Ballot(ballot), record]);
+        let reading = Event::Reading { node: "n2".into(), sent: 3, took: 4 };
+        assert_eq!(told, [Event::Ballot(ballot), record, reading]);
     }
 }

@@ -14,7 +14,8 @@ const STORE: &str = "the fenced store took no late write";
 const LATE: &str = "late writes were refused by the fence";
 const WORK: &str = "work goes on";
 /// There are no servers in these histories; `lives.rs` has some.
-const OF_SERVERS: [&str; 3] = [
+const OF_SERVERS: [&str; 4] = [
+    "no server that forgot is admitted early",
     "no vote is counted of a server that forgot",
     "no server is counted twice",
     "a life is of one server",
@@ -38,6 +39,10 @@ fn hold(holder: usize, fence: u64, times: [u64; 3], gives_back: Option<u64>) -> 
 
 fn at(ms: u64, what: Event) -> At<Event> {
     At { at: ms * MS, what }
+}
+
+fn believes(op: u64, until: Option<u64>) -> Event {
+    Event::Believes { op, until: until.map(|ms| ms * MS), before: 0 }
 }
 
 fn history(holds: &[Hold]) -> History {
@@ -88,6 +93,7 @@ fn history(holds: &[Hold]) -> History {
         sections_floor: 1,
         last_lives: vec![1, 1],
         max_ttl: 2_000 * MS,
+        max_skew: 200 * MS,
         names: Vec::new(),
     };
     History { meta, lives, store, unfenced, faults: Vec::new(), servers: Vec::new() }
@@ -135,7 +141,7 @@ fn two_valid_holders_are_found() {
 #[test]
 fn an_extension_that_reaches_into_the_next_hold_is_found() {
     let mut history = history(&good());
-    history.lives[1].events.push(at(140, Event::Believes { op: 2, until: Some(170 * MS) }));
+    history.lives[1].events.push(at(140, believes(2, Some(170))));
     assert_broken(&history, &[EXCLUSION, MUTEX]);
 }
 
@@ -186,8 +192,8 @@ fn overlapping_acquires_may_have_their_fences_in_any_order() {
 #[test]
 fn a_lease_that_comes_back_is_found() {
     let mut history = history(&good());
-    history.lives[1].events.push(at(151, Event::Believes { op: 2, until: None }));
-    history.lives[1].events.push(at(152, Event::Believes { op: 2, until: Some(150 * MS) }));
+    history.lives[1].events.push(at(151, believes(2, None)));
+    history.lives[1].events.push(at(152, believes(2, Some(150))));
     assert_broken(&history, &[LOST]);
 }
 

@@ -11,6 +11,7 @@ const MS: u64 = 1_000_000;
 
 const EXCLUSION: &str = "two holders are never valid at once";
 const REMEMBERED: &str = "no vote is counted of a server that forgot";
+const WAITED: &str = "no server that forgot is admitted early";
 const ONCE: &str = "no server is counted twice";
 const ONE_SERVER: &str = "a life is of one server";
 
@@ -32,6 +33,7 @@ fn history() -> History {
         sections_floor: 0,
         last_lives: Vec::new(),
         max_ttl: 2_000 * MS,
+        max_skew: 200 * MS,
         names: (0..3).map(|node| format!("n{node}")).collect(),
     };
     let lives = (0..2).map(|holder| Life { holder, life: 1, events: Vec::new() }).collect();
@@ -157,6 +159,24 @@ fn a_server_that_is_counted_twice_is_found() {
     assert_eq!(broken(&by_life), [ONCE, ONE_SERVER]);
     let by_name = with(vec![ballot(1, 2, 1, &[vote(0, 0, 0), vote(0, 1, 1)])]);
     assert_eq!(broken(&by_name), [ONCE]);
+}
+
+#[test]
+fn a_server_that_is_admitted_before_it_waited_is_found() {
+    let admitted_at = |ms| {
+        let votes = [vote(0, 0, 0), vote(1, 1, 1)];
+        let waits = record(1_050, 2, 7, 2, "quarantined");
+        let mut history =
+            with(vec![ballot(1, 2, 1, &votes), waits, record(ms, 2, 7, 2, "admitted")]);
+        history.servers.push(forgot(2, "run2", 1_000, 1_010));
+        history
+    };
+    assert_eq!(broken(&admitted_at(2_900)), [WAITED]);
+    assert_eq!(broken(&admitted_at(3_001)), [""; 0]);
+    // What was admitted before it forgot, and told of after.
+    let mut before = admitted_at(1_500);
+    before.lives[0].events.retain(|line| line.at != 1_050 * MS);
+    assert_eq!(broken(&before), [""; 0]);
 }
 
 #[test]

@@ -1,12 +1,18 @@
 //! What befalls the nodes: loss of memory and return, floors that rise, member lists that change.
 
+use crate::clocks::{Look, Others};
 use crate::happening::Happening;
 use crate::mutation::Mutation;
 use crate::nodes::Step;
 use crate::promise::Promise;
 use crate::protocol::Protocol;
 use crate::setup::{Change, Rejoin};
-use crate::state::{Node, State};
+use crate::state::{Agent, Node, Stage, State};
+
+/// How long a node waits where clocks may be set, and what a right one shows after that, in
+/// microseconds. A step is as long; the skew is half of it.
+const QUARANTINE: u8 = 60;
+const WAITED: u8 = 80;
 
 impl Protocol {
     /// What may happen to the nodes next.
@@ -37,6 +43,22 @@ impl Protocol {
             (Rejoin::Admitted, Some(clock)) => {
                 for clock in state.now - clock.skew..=state.now + clock.skew {
                     happenings.push(Happening::Examine { node, clock });
+                }
+            }
+            (Rejoin::AboveOthers, _) => {
+                let waits_for = state.nodes[usize::from(node)].waits_for;
+                let is_open = |(i, agent): (usize, &Agent)| {
+                    waits_for >> i & 1 == 1
+                        && matches!(agent.stage, Stage::Acquiring | Stage::Extending)
+                };
+                if !state.agents.iter().enumerate().any(is_open) {
+                    happenings.push(Happening::Judge { node, ahead: 0 });
+                }
+            }
+            (Rejoin::ByWitnesses, _) => {
+                // Any but all of them.
+                for ahead in 0..7 {
+                    happenings.push(Happening::Judge { node, ahead });
                 }
             }
             _ if self.are_over(state, state.nodes[usize::from(node)].waits_for) => {
@@ -109,7 +131,10 @@ impl Protocol {
     pub(crate) fn wipe(&self, state: &mut State, node: u8) {
         self.miss(state, node);
         state.wipes_left -= 1;
-        let waits_for = active(state);
+        let waits_for = match self.setup.rejoin {
+            Rejoin::AboveOthers => asking(state),
+            _ => active(state),
+        };
         let life = self.life(state);
         let node = &mut state.nodes[usize::from(node)];
         let former = self.view(node).fence;
@@ -117,7 +142,9 @@ impl Protocol {
         match self.setup.rejoin {
             Rejoin::WithFormerFence => self.admit(node, life, former),
             Rejoin::Empty => self.admit(node, life, 0),
-            Rejoin::AfterAttempts => (node.is_out, node.waits_for) = (true, waits_for),
+            Rejoin::AfterAttempts | Rejoin::AboveOthers | Rejoin::ByWitnesses => {
+                (node.is_out, node.waits_for) = (true, waits_for)
+            }
             Rejoin::Admitted => node.is_out = true,
         }
     }
@@ -142,12 +169,78 @@ impl Protocol {
     /// The core's `Admission` looks at a node that is out, and writes what it says.
     pub(crate) fn examine(&self, mut state: State, node: u8, clock: u8) -> Option<State> {
         let quarantine = self.setup.clock?.quarantine;
-        let life = self.life(&state);
+        let record = self.view(&state.nodes[usize::from(node)]).record;
+        let since = state.nodes[usize::from(node)].waits_for;
+        let count = self.setup.nodes as u8 / 2;
+        let clocks = [state.now; 2];
+        let others = Others { count, highest: self.remembered(&state, node, count)?, clocks };
+        let look = Look {
+            record,
+            life: self.life(&state),
+            clock,
+            waited: if record > 0 { state.now - since } else { 0 },
+            quarantine,
+            others: (record > 0).then_some(others),
+        };
+        if record == 0 {
+            state.nodes[usize::from(node)].waits_for = state.now;
+        }
+        self.write(state, node, look)
+    }
+
+    /// The same, where no clock tells the time, or clocks may have been set.
+    pub(crate) fn judge(&self, state: State, node: u8, ahead: u8) -> Option<State> {
+        let is_by_witnesses = self.setup.rejoin == Rejoin::ByWitnesses;
+        let nodes = self.setup.nodes as u8;
+        // N - q + 1: the fewest that meet every quorum without this node.
+        let fewer = u8::from(self.setup.mutation == Some(Mutation::OneOtherFewer));
+        let count = if is_by_witnesses { nodes - 1 } else { nodes - nodes / 2 - fewer };
+        let this = state.nodes[usize::from(node)];
+        let right = match is_by_witnesses && self.are_over(&state, this.waits_for) {
+            true => WAITED,
+            false => 1,
+        };
+        let clock = |bit: u8| if ahead >> bit & 1 == 1 { right + WAITED } else { right };
+        let highest = match is_by_witnesses {
+            true => 0,
+            false => self.remembered(&state, node, count)?,
+        };
+        let look = Look {
+            record: self.view(&this).record,
+            life: self.life(&state),
+            clock: clock(0),
+            waited: 0,
+            quarantine: if is_by_witnesses { QUARANTINE } else { 0 },
+            others: Some(Others { count, highest, clocks: [clock(1), clock(2)] }),
+        };
+        self.write(state, node, look)
+    }
+
+    fn write(&self, mut state: State, node: u8, look: Look) -> Option<State> {
+        let mut record = self.nodes.examined(look)?;
+        if self.setup.rejoin == Rejoin::ByWitnesses {
+            // Proposals are small and clocks are not: a floor would keep everybody out.
+            record = self.nodes.with_floor(record, 0);
+        }
         let node = &mut state.nodes[usize::from(node)];
-        let record = self.nodes.examined(self.view(node).record, clock, life, quarantine)?;
         self.apply(node, Step::Write(record));
         node.is_out = !self.nodes.record(record).admitted;
+        if !node.is_out {
+            node.waits_for = 0;
+        }
         Some(state)
+    }
+
+    /// What `count` others know at least: the highest fence of those that know the least. Those that
+    /// are out know nothing; where they must not be counted, `None` if too few are left.
+    fn remembered(&self, state: &State, node: u8, count: u8) -> Option<u8> {
+        let others = state.nodes[..self.setup.nodes].iter().enumerate();
+        let needs_memory = self.setup.rejoin == Rejoin::AboveOthers;
+        let others = others
+            .filter(|(other, it)| *other != usize::from(node) && !(needs_memory && it.is_out));
+        let mut fences: Vec<u8> = others.map(|(_, it)| self.view(it).fence).collect();
+        fences.sort_unstable();
+        fences.get(usize::from(count) - 1).copied()
     }
 
     /// Whether every attempt of `mask` is over and owns nothing.
@@ -207,4 +300,11 @@ impl Protocol {
 pub(crate) fn active(state: &State) -> u8 {
     let active = state.agents.iter().enumerate().filter(|(_, agent)| agent.is_active());
     active.fold(0, |mask, (i, _)| mask | 1 << i)
+}
+
+/// The attempts that wait for answers, one bit each.
+fn asking(state: &State) -> u8 {
+    let is_asking = |agent: &Agent| matches!(agent.stage, Stage::Acquiring | Stage::Extending);
+    let asking = state.agents.iter().enumerate().filter(|(_, agent)| is_asking(agent));
+    asking.fold(0, |mask, (i, _)| mask | 1 << i)
 }

@@ -91,6 +91,13 @@ pub enum Happening {
         /// What its clock shows.
         clock: u8,
     },
+    /// The same, where clocks may have been set.
+    Judge {
+        /// Which.
+        node: u8,
+        /// Whose clocks are ahead, one bit each: its own first.
+        ahead: u8,
+    },
     /// Time passes.
     Tick,
     /// A node's floor is changed so that fences below it may be forgotten.

@@ -180,7 +180,8 @@ impl Holders {
             round.time_up(NOW);
         }
         match round.step(NOW) {
-            AcquireStep::Wait => None,
+            // No node's clock went ahead here, so votes count at once.
+            AcquireStep::Wait | AcquireStep::Settle(_) => None,
             AcquireStep::AskAgain => {
                 let proposal = small(round.proposal());
                 Some(Decision::AskAgain(self.number(round), proposal))

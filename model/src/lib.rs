@@ -6,6 +6,7 @@ mod attempt;
 pub mod case;
 pub mod cases;
 mod change;
+mod clocks;
 mod fault;
 mod handover;
 pub mod happening;

@@ -6,6 +6,8 @@ use leasehold_core::{
     WallMicros,
 };
 
+use crate::clocks::Others;
+
 /// One rule left out, or got wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutation {
@@ -71,6 +73,12 @@ pub enum Mutation {
     CopyNotTold,
     /// Neither the roster is consulted nor the member in a record compared.
     TwinsVote,
+    /// A node comes back with its own clock as floor, whatever the others remember.
+    FloorByOwnClock,
+    /// A node comes back above what one other fewer remembers than meets every quorum.
+    OneOtherFewer,
+    /// A node has waited for long enough when its own clock says so.
+    OwnClockDecides,
 }
 
 const NOW: Moment = Moment::from_millis(0);
@@ -225,6 +233,15 @@ impl Mutation {
         match (mutation, record) {
             (Some(Self::TwinsVote), Some(record)) => (record.member.to_string(), None),
             _ => (name, twin),
+        }
+    }
+
+    /// What a client makes of the others when it looks at a node whose own clock shows `clock`.
+    pub fn others(mutation: Option<Self>, clock: u8, others: Others) -> Others {
+        match mutation {
+            Some(Self::FloorByOwnClock) => Others { highest: 0, ..others },
+            Some(Self::OwnClockDecides) => Others { clocks: [clock; 2], ..others },
+            _ => others,
         }
     }
 

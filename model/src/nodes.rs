@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    Admission, AdmissionPolicy, AdmissionStep, Drift, Facts, Fence, Fingerprint, Holder, LockName,
-    LockTable, MemberName, Moment, Origin, Owner, Record, RecordState, Reply, Request, Role,
-    ServerFacts, Ttl, WallMicros,
+    AdmissionPolicy, Drift, Fence, Fingerprint, Holder, LockName, LockTable, MemberName, Moment,
+    Origin, Owner, Record, RecordState, Reply, Request, Ttl, WallMicros,
 };
 
 use crate::memo::{Cache, Numbered};
@@ -21,7 +20,7 @@ pub(crate) const NOW: Moment = Moment::from_millis(0);
 /// The node's clock as replies carry it; nobody reads it here.
 const CLOCK: WallMicros = WallMicros(0);
 /// The name of a member where members are alike.
-const NOBODY: &str = "node";
+pub(crate) const NOBODY: &str = "node";
 /// How long an owner lasts.
 const TTL: Duration = Duration::from_secs(1);
 
@@ -66,7 +65,7 @@ pub struct RecordView {
 /// All tables, records and replies that came up. As the number of a record or a reply, 0 is none.
 pub struct Nodes {
     pub(crate) mutation: Option<Mutation>,
-    members: usize,
+    pub(crate) members: usize,
     lock: LockName,
     holders: Vec<Holder>,
     tables: Numbered<(LockTable, View)>,
@@ -75,7 +74,7 @@ pub struct Nodes {
     /// Table and reply after each step.
     results: Cache<24>,
     /// The records that were written for each reason.
-    written: Cache<8>,
+    pub(crate) written: Cache<8>,
 }
 
 impl Nodes {
@@ -217,7 +216,7 @@ impl Nodes {
         &self.records.get(usize::from(record) - 1).0
     }
 
-    fn number_of_record(&self, text: &str) -> u8 {
+    pub(crate) fn number_of_record(&self, text: &str) -> u8 {
         let record = Record::parse(text).expect("the model writes good records");
         let view = RecordView {
             admitted: record.state == RecordState::Admitted,
@@ -251,6 +250,8 @@ impl Nodes {
                 state: RecordState::Admitted,
                 floor: fence(floor),
                 born: WallMicros(0),
+                waits: None,
+                clocks: Vec::new(),
             };
             let record = Mutation::record(self.mutation, record);
             self.number_of_record(&record.to_string()).into()
@@ -274,42 +275,6 @@ impl Nodes {
     fn changed(&self, record: u8, change: impl FnOnce(Record) -> Record) -> u64 {
         let record = Record::parse(self.text(record)).expect("the model writes good records");
         self.number_of_record(&change(record).to_string()).into()
-    }
-
-    /// What `core::Admission` writes to a node with this record whose clock shows `clock`.
-    pub fn examined(&self, record: u8, clock: u8, life: u8, quarantine: u8) -> Option<u8> {
-        let key = u64::from_le_bytes([4, record, clock, life, 0, 0, 0, 0]);
-        let written =
-            self.written.get(key, || self.examine(record, clock, life, quarantine).into());
-        (written > 0).then_some(written as u8)
-    }
-
-    fn examine(&self, record: u8, clock: u8, life: u8, quarantine: u8) -> u8 {
-        let facts = Facts {
-            generation: 1,
-            clock: WallMicros(clock.into()),
-            record: (record > 0).then(|| self.text(record).to_owned()),
-            server: ServerFacts {
-                version: "model".into(),
-                run_id: run_id(0),
-                replication_id: replication_id(0, 0),
-                role: Role::Primary,
-                evicts: None,
-                persists: false,
-                expires_by_wall: false,
-            },
-            others: Vec::new(),
-            unmet: 0,
-            addresses: 1,
-        };
-        let mut admission = Admission::new(policy(self.members, quarantine), NOBODY);
-        match admission.examine(NOW, NOW, &facts, life.into(), None) {
-            AdmissionStep::Settled => 0,
-            AdmissionStep::Replace { record, .. } => {
-                let record = Mutation::record(self.mutation, record);
-                self.number_of_record(&record.to_string())
-            }
-        }
     }
 
     /// What was found out before for a key that no record has, or what is found out now.
@@ -367,7 +332,7 @@ pub(crate) fn policy(nodes: usize, quarantine: u8) -> AdmissionPolicy {
     }
 }
 
-fn cluster(list: u8) -> Fingerprint {
+pub(crate) fn cluster(list: u8) -> Fingerprint {
     Fingerprint::of_members([if list == 1 { "the shorter list" } else { "all nodes" }])
 }
 

@@ -100,6 +100,7 @@ impl Protocol {
             Happening::Mislead { agent } => self.mislead(&mut next, agent),
             Happening::Rejoin { node } => self.rejoin(&mut next, node),
             Happening::Examine { node, clock } => return self.examine(next, node, clock),
+            Happening::Judge { node, ahead } => return self.judge(next, node, ahead),
             Happening::Tick => next.now += 1,
             Happening::RaiseFloor { node, to } => self.raise_floor(&mut next, node, to),
             Happening::Forget { node, expired } => return self.forget(next, node, expired),

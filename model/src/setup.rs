@@ -66,8 +66,15 @@ pub enum Rejoin {
     Empty,
     /// Once every attempt that was under way at the wipe is over and owns nothing; with nothing.
     AfterAttempts,
-    /// As `core::Admission` says: quarantined by its clock, then with its clock as floor.
+    /// As `core::Admission` says to a client that saw it wait for long enough: above its clock, which
+    /// is within the skew of real time. Of the others as few answer as may, and they know the least.
     Admitted,
+    /// As `core::Admission` says, once no attempt is undecided that may count a vote of before: above
+    /// what so many others remember that every quorum has one of them. All clocks show nothing, so none of them is needed.
+    AboveOthers,
+    /// As `core::Admission` says from clocks of which all but one may be wrong when it looks. A right
+    /// one says that the time is over when every attempt of before is over and owns nothing.
+    ByWitnesses,
 }
 
 /// What record a request shows to the node.
@@ -92,7 +99,7 @@ pub struct Clock {
     pub from: u8,
     /// The last tick.
     pub to: u8,
-    /// How long a node that lost its memory must wait, by its own clock.
+    /// How long a node that lost its memory must wait.
     pub quarantine: u8,
 }
 
@@ -160,7 +167,10 @@ impl Setup {
         let barrier = self
             .lists
             .is_some_and(|lists| matches!(lists.change, Change::Barrier { waits: true, .. }));
-        barrier || self.copies > 0 || (self.wipes > 0 && self.rejoin == Rejoin::AfterAttempts)
+        barrier
+            || self.copies > 0
+            || (self.wipes > 0
+                && matches!(self.rejoin, Rejoin::AfterAttempts | Rejoin::ByWitnesses))
     }
 
     /// Whether members have names, so that it matters which server is which.

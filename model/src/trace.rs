@@ -114,6 +114,12 @@ fn sentence(
             let what = if is_out { "quarantined" } else { "admitted, with that as floor" };
             format!("node {} is {what}, its clock shows {clock}", name(node))
         }
+        Happening::Judge { node, ahead } => {
+            let after = protocol.after(state, happening);
+            let is_out = after.is_some_and(|after| after.nodes[usize::from(node)].is_out);
+            let what = if is_out { "quarantined" } else { "admitted" };
+            format!("node {} is {what}, the clocks {ahead:03b} are ahead", name(node))
+        }
         Happening::Tick => format!("time passes to {}", state.now + 1),
         Happening::RaiseFloor { node, to } => format!("node {}'s floor becomes {to}", name(node)),
         Happening::Forget { node, expired: true } => {

@@ -1,7 +1,9 @@
 //! Which members vote for a process, where servers may change behind the members' names: decided by
 //! `core::Roster` and `core::Admission` from what each server says of itself.
 
-use leasehold_core::{Admission, Facts, Record, Role, Roster, ServerFacts, WallMicros};
+use leasehold_core::{
+    Admission, ClockSample, Facts, Fence, Peers, Record, Role, Roster, ServerFacts, WallMicros,
+};
 
 use crate::mutation::Mutation;
 use crate::nodes::{NOW, Nodes, policy};
@@ -33,7 +35,8 @@ impl Nodes {
 
     fn elect(&self, shown: [Shown; NAMED]) -> u8 {
         let facts = shown.map(|it| self.facts(it));
-        let mut roster = Roster::new(NAMED);
+        let names = (0..NAMED).map(|member| policy(NAMED, 0).member(&name(member as u8)));
+        let mut roster = Roster::new(names.collect(), &policy(NAMED, 0));
         for (member, facts) in facts.iter().enumerate() {
             roster.show(member, facts);
         }
@@ -44,7 +47,8 @@ impl Nodes {
             let policy = policy(NAMED, 0);
             let twin = twin.map(|twin| policy.member(&name(twin as u8)));
             let mut admission = Admission::new(policy, &known_as);
-            admission.examine(NOW, NOW, facts, 0, twin.as_ref());
+            let sample = ClockSample { sent: NOW, received: NOW, clock: facts.clock };
+            admission.examine(NOW, NOW, facts, 0, &Peers::none(sample).with_twin(twin));
             admission.standing().pass().is_some()
         };
         (0..NAMED).filter(votes).fold(0, |mask, member| mask | 1 << member)
@@ -66,6 +70,8 @@ impl Nodes {
             generation: 1,
             clock: WallMicros(0),
             record: text,
+            highest: Fence::ZERO,
+            has_spent: false,
             server: Mutation::server(self.mutation, server, written),
             others: Vec::new(),
             unmet: 0,

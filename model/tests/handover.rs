@@ -31,6 +31,8 @@ impl Node {
             state: RecordState::Admitted,
             floor: Fence::ZERO,
             born: WallMicros(0),
+            waits: None,
+            clocks: Vec::new(),
         };
         let mut node = Self {
             table: LockTable::new(),

@@ -51,6 +51,11 @@ impl Clock {
         time
     }
 
+    /// Has it run at another rate from now on.
+    pub fn slew(&mut self, now: Time, rate: i64) {
+        (self.value, self.anchor, self.rate) = (self.at(now), now, rate);
+    }
+
     /// Sets it forward or back.
     pub fn jump(&mut self, now: Time, by: i64) {
         self.value = self.at(now).saturating_add_signed(by);
@@ -71,6 +76,13 @@ mod tests {
                 assert!(clock.at(time) >= value && (time == 17 || clock.at(time - 1) < value));
             }
         }
+    }
+
+    #[test]
+    fn another_rate_counts_from_then_on() {
+        let mut clock = Clock::new(0, 0);
+        clock.slew(SECOND, 1_000);
+        assert_eq!((clock.at(SECOND), clock.at(2 * SECOND)), (SECOND, 2 * SECOND + MILLIS));
     }
 
     #[test]

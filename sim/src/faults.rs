@@ -8,6 +8,10 @@ use crate::clock::{MILLIS, SECOND, Time};
 use crate::network::Way;
 use crate::scenario::{Assumption, Scenario};
 
+/// How many millionths the clock of a node may be too fast or too slow. Together with a client's it
+/// stays within the allowance of one per cent.
+pub const NODE_RATE: u64 = 2_000;
+
 /// One thing that goes wrong.
 #[derive(Debug, Clone)]
 pub enum Fault {
@@ -157,35 +161,91 @@ pub enum Fault {
         /// For how long.
         time: Time,
     },
-    /// A server's wall clock is set.
-    Jump {
+    /// A server's wall clock is set forward or back.
+    Step {
         /// Which.
         node: usize,
         /// By how many nanoseconds.
         by: i64,
     },
+    /// The wall clocks of all servers are set alike, as by one source of time that is wrong.
+    StepAll {
+        /// By how many nanoseconds.
+        by: i64,
+    },
+    /// All servers die at once and come back.
+    Blackout {
+        /// For how long they are down.
+        down_for: Time,
+    },
+    /// A server's wall clock is set right.
+    PutRight {
+        /// Which.
+        node: usize,
+    },
+    /// A server's wall clock runs at another rate.
+    Slew {
+        /// Which.
+        node: usize,
+        /// By how many millionths it is too fast.
+        rate: i64,
+    },
+    /// NTP looks at a server's clock: it lets it run faster or slower, or sets it by some milliseconds.
+    Discipline {
+        /// Which.
+        node: usize,
+        /// How wrong it takes the clock for, beside how wrong it is, in microseconds.
+        noise: i64,
+        /// Whether it sets the clock.
+        steps: bool,
+    },
+    /// A server dies and comes back with a clock that is behind, and is put right later.
+    BadClock {
+        /// Which.
+        node: usize,
+        /// For how long it is down.
+        down_for: Time,
+        /// By how much it is behind.
+        behind: Time,
+        /// Until its clock is put right.
+        time: Time,
+    },
+    /// A process stands still, and its clock with it.
+    Freeze {
+        /// Which.
+        client: usize,
+        /// For how long.
+        time: Time,
+    },
+    /// A person sets the cluster up, whatever became of it since it was.
+    Init,
 }
 
 impl Fault {
     /// The next one.
     pub fn draw(chance: &mut Chance, scenario: &Scenario) -> Self {
         let node = chance.index(scenario.nodes);
+        if scenario.is_day_of_ntp {
+            let steps = chance.percent(10);
+            return Self::Discipline { node, noise: chance.around(5_000), steps };
+        }
         let client = chance.index(scenario.clients);
         let mut time = |most: u64| {
             chance.duration(Duration::ZERO..Duration::from_millis(most)).as_nanos() as Time
         };
         let (short, long) = (time(500), time(6_000));
         let bits = chance.bits();
-        if scenario.breaks(Assumption::Jumps) && bits.is_multiple_of(4) {
-            let by = chance.around(3_600_000) * MILLIS as i64;
-            return Self::Jump { node, by };
-        }
         if scenario.breaks(Assumption::Eviction) && bits.is_multiple_of(4) {
             return Self::Evict { node, lock: chance.index(scenario.locks) };
         }
-        // A lost memory and a jump together are more than the floor promises to survive, and a
-        // single node that forgets has nobody to ask.
-        let may_forget = !scenario.breaks(Assumption::Jumps) && scenario.nodes > 1;
+        if scenario.clocks.faults > 0 && chance.percent(scenario.clocks.faults) {
+            return Self::draw_clock(chance, node, client, (short, long));
+        }
+        if scenario.inits > 0 && chance.percent(scenario.inits) {
+            return Self::Init;
+        }
+        // A single node that forgets has nobody to ask.
+        let may_forget = scenario.nodes > 1;
         let kinds = if scenario.changes_servers() { 26 } else { 16 };
         match chance.within(0..kinds) {
             0 | 1 if may_forget => Self::Kill { node, down_for: long, loses: chance.index(5) },
@@ -204,6 +264,37 @@ impl Fault {
             11..=13 => Self::Pause { client, time: long },
             16.. => Self::draw_change(chance, scenario, node, client, (short, long)),
             _ => Self::Crash { client, time: short + SECOND / 10 },
+        }
+    }
+
+    /// Something that is done to a clock.
+    fn draw_clock(
+        chance: &mut Chance,
+        node: usize,
+        client: usize,
+        (short, long): (Time, Time),
+    ) -> Self {
+        match chance.within(0..16) {
+            12..14 => {
+                // Ahead by little beside a quarantine: all clocks together can end it. Back by anything,
+                // so that fences are ahead of all clocks.
+                let most = [50, 300, 900, 600_000][chance.index(4)];
+                let by = chance.around(most) * MILLIS as i64;
+                Self::StepAll { by: if most > 900 { -by.abs() } else { by } }
+            }
+            14 => Self::Blackout { down_for: short },
+            0 | 1 => Self::Slew { node, rate: chance.around(NODE_RATE) },
+            2 | 3 => Self::PutRight { node },
+            4 => {
+                let behind = chance.within(1..600) * SECOND;
+                Self::BadClock { node, down_for: short, behind, time: long }
+            }
+            5 | 6 => Self::Freeze { client, time: long },
+            _ => {
+                // What NTP does, what is within the skew, what is not, and what people do.
+                let most = [5, 50, 900, 3_000, 600_000, 31_536_000_000][chance.index(6)];
+                Self::Step { node, by: chance.around(most) * MILLIS as i64 }
+            }
         }
     }
 
@@ -312,10 +403,30 @@ impl fmt::Display for Fault {
                     "spare {spare} answers at the address of node {node} as well for {time:?}"
                 )
             }
-            Self::Jump { node, by } => {
+            Self::Step { node, by } => {
                 let seconds = *by as f64 / SECOND as f64;
-                write!(f, "the clock of node {node} jumps by {seconds:+.1} s")
+                write!(f, "the clock of node {node} is set by {seconds:+.3} s")
             }
+            Self::StepAll { by } => {
+                let seconds = *by as f64 / SECOND as f64;
+                write!(f, "all clocks are set by {seconds:+.3} s")
+            }
+            Self::Blackout { down_for } => {
+                write!(f, "all nodes die for {:?}", shown(down_for))
+            }
+            Self::PutRight { node } => write!(f, "the clock of node {node} is put right"),
+            Self::Slew { node, rate } => {
+                write!(f, "the clock of node {node} runs {rate} millionths too fast")
+            }
+            Self::Discipline { node, .. } => write!(f, "NTP looks at the clock of node {node}"),
+            Self::BadClock { node, behind, .. } => {
+                let behind = shown(behind);
+                write!(f, "node {node} dies and comes back with a clock {behind:?} behind")
+            }
+            Self::Freeze { client, time } => {
+                write!(f, "process {client} and its clock stand still for {:?}", shown(time))
+            }
+            Self::Init => f.write_str("a person sets the cluster up"),
         }
     }
 }

@@ -57,6 +57,13 @@ pub enum Happening {
         /// What it counted.
         votes: Vec<Given>,
     },
+    /// The deadline of a lease moved: clocks were found to have gone ahead, or its own stood still.
+    Moved {
+        /// Whose.
+        who: Holder,
+        /// Until when the holder believes to hold now, in true time.
+        until: Time,
+    },
     /// A holder was told that it lost.
     Lost {
         /// Which.
@@ -91,6 +98,48 @@ pub enum Happening {
         client: usize,
         /// Until then.
         until: Time,
+    },
+    /// A process and its clock stand still, and the clock does not know.
+    StoodStill {
+        /// Which.
+        client: usize,
+        /// Until then.
+        until: Time,
+        /// By how much its clock is behind afterwards.
+        by: Time,
+    },
+    /// The clock of a server was set.
+    Stepped {
+        /// Which.
+        server: usize,
+        /// By how many nanoseconds.
+        by: i64,
+    },
+    /// Fewer members than a quorum have clocks that are right.
+    ClocksAreWrong,
+    /// A process read the clock of a server.
+    Read {
+        /// Which process.
+        client: usize,
+        /// Which life of it.
+        life: u64,
+        /// Whose clock, and when it was read.
+        given: Given,
+        /// How long it took, by the clock of the process: it does not know better when that was.
+        blur: Time,
+        /// Whether the server told its highest fence as well.
+        is_probe: bool,
+    },
+    /// A server that had no vote was given one.
+    Admitted {
+        /// Which.
+        server: usize,
+        /// The process that did it, and which life of it; nobody for a person.
+        by: Option<(usize, u64)>,
+        /// When it had last lost something that it knew.
+        forgot: Time,
+        /// The other members that had a vote then.
+        others: Vec<usize>,
     },
     /// A process died with all its holders.
     Crashed {
@@ -152,6 +201,9 @@ impl fmt::Display for Happening {
                 let what = if *refreshed { "refreshed" } else { "extended" };
                 write!(f, "{} {what}, good until {}", short(who), Shown(*until))
             }
+            Self::Moved { who, until } => {
+                write!(f, "the deadline of {} moves, good until {}", short(who), Shown(*until))
+            }
             Self::Lost { who } => write!(f, "{} is told that it LOST", short(who)),
             Self::Done { who } => write!(f, "{} is done and gives back", short(who)),
             Self::GaveUp { who } => write!(f, "{} gives up", short(who)),
@@ -160,6 +212,26 @@ impl fmt::Display for Happening {
             }
             Self::Paused { client, until } => {
                 write!(f, "  ! process {client} stands still until {}", Shown(*until))
+            }
+            Self::StoodStill { client, until, by } => write!(
+                f,
+                "  ! process {client} and its clock stand still until {}, and it misses {}",
+                Shown(*until),
+                Shown(*by)
+            ),
+            Self::Stepped { server, by } => {
+                let seconds = *by as f64 / SECOND as f64;
+                write!(f, "  ! the clock of server {server} is set by {seconds:+.3} s")
+            }
+            Self::ClocksAreWrong => f.write_str("  ! fewer than a quorum of clocks are right"),
+            Self::Read { client, given, .. } => {
+                write!(f, "    process {client} reads the clock of server {}", given.server)
+            }
+            Self::Admitted { server, by: Some((client, _)), others, .. } => {
+                write!(f, "  ! server {server} is admitted by process {client} beside {others:?}")
+            }
+            Self::Admitted { server, by: None, .. } => {
+                write!(f, "  ! server {server} is admitted by a person")
             }
             Self::Crashed { client } => write!(f, "  ! process {client} dies"),
             Self::Fault(what) => write!(f, "  ! {what}"),

@@ -35,6 +35,9 @@ struct Args {
     /// Let this assumption of the protocol not hold, and find out what it was good for
     #[arg(long = "break", value_name = "ASSUMPTION")]
     broken: Option<Assumption>,
+    /// A day of what NTP does to clocks, in which one holder holds on and must lose nothing
+    #[arg(long, conflicts_with = "broken")]
+    day_of_ntp: bool,
     /// How many threads; all cores if nothing is said
     #[arg(long)]
     threads: Option<NonZeroUsize>,
@@ -46,7 +49,7 @@ const TOLD_MAX: u64 = 5;
 impl Args {
     fn wishes(&self) -> Wishes {
         let (nodes, holders) = (self.nodes.map(usize::from), self.holders.map(usize::from));
-        Wishes { nodes, holders, broken: self.broken }
+        Wishes { nodes, holders, day_of_ntp: self.day_of_ntp, broken: self.broken }
     }
 
     fn run(&self, seed: u64, tells: bool) -> Outcome {
@@ -59,6 +62,9 @@ impl Args {
         let wishes = [("nodes", self.nodes), ("holders", self.holders)];
         for (name, wish) in wishes.iter().filter_map(|(name, wish)| Some((name, (*wish)?))) {
             command += &format!(" --{name} {wish}");
+        }
+        if self.day_of_ntp {
+            command += " --day-of-ntp";
         }
         if let Some(broken) = self.broken {
             command += &format!(" --break {}", format!("{broken:?}").to_lowercase());

@@ -11,10 +11,6 @@ use crate::server::Persistence;
 pub enum Assumption {
     /// Clocks run within the drift allowance
     Drift,
-    /// Clocks of nodes do not jump
-    Jumps,
-    /// Clocks of nodes are within the largest skew of each other
-    Skew,
     /// Nodes that forgot sit out a quarantine
     Quarantine,
     /// All clients have the same member list, or are found out
@@ -66,8 +62,27 @@ pub struct Scenario {
     pub spares: usize,
     /// Whether servers can copy one another.
     pub replicates: bool,
+    /// What is done to clocks.
+    pub clocks: Clocks,
+    /// The longest lease that the last process was told to expect, if it was told wrong.
+    pub odd_max_ttl: Option<Duration>,
+    /// Percent of the faults that are a person who sets the cluster up, once more.
+    pub inits: u64,
+    /// Whether nothing happens but what NTP does to clocks, for a day in which one holder holds on.
+    pub is_day_of_ntp: bool,
     /// Which assumption does not hold.
     pub broken: Option<Assumption>,
+}
+
+/// What is done to the clocks of a world.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Clocks {
+    /// How many members' clocks are wrong from the start.
+    pub wrong: usize,
+    /// Percent of the faults that are done to clocks.
+    pub faults: u64,
+    /// Whether processes start at any time, and not all at the beginning.
+    pub late_starts: bool,
 }
 
 /// What a caller fixes instead of leaving it to the seed.
@@ -77,12 +92,20 @@ pub struct Wishes {
     pub nodes: Option<usize>,
     /// How many holders in all.
     pub holders: Option<usize>,
+    /// A day of what NTP does to clocks, and nothing else.
+    pub day_of_ntp: bool,
     /// Which assumption does not hold.
     pub broken: Option<Assumption>,
 }
 
 /// The longest lease of the cluster: short, so that a quarantine fits into a run.
 pub const MAX_TTL: Duration = Duration::from_secs(3);
+
+/// How far the clocks of nodes may be apart.
+pub const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
+
+/// How far a clock that is right is off the truth at most when it was set, in milliseconds.
+pub const RIGHT_WITHIN: u64 = 380;
 
 impl Scenario {
     /// The world of a seed.
@@ -105,7 +128,10 @@ impl Scenario {
                 (0..nodes).map(|_| kinds[chance.index(3)]).collect()
             }
         };
-        Self {
+        let is_ordinary = wishes.broken.is_none() && !wishes.day_of_ntp;
+        let apart = is_ordinary.then(|| Chance::new(seed ^ 0xc10c));
+        let apart = apart.map(|chance| Apart::draw(chance, nodes, clients)).unwrap_or_default();
+        let scenario = Self {
             seed,
             nodes,
             clients,
@@ -121,7 +147,27 @@ impl Scenario {
             persistence,
             spares: 2,
             replicates: Chance::new(seed ^ 0xc09e).percent(75),
+            clocks: apart.clocks,
+            odd_max_ttl: apart.odd_max_ttl,
+            inits: apart.inits,
+            is_day_of_ntp: false,
             broken: wishes.broken,
+        };
+        if wishes.day_of_ntp { scenario.for_a_day() } else { scenario }
+    }
+
+    /// One holder, one lock, and clocks that are looked at about once a minute.
+    fn for_a_day(self) -> Self {
+        Self {
+            clients: 1,
+            holders: 1,
+            locks: 1,
+            ttl: MAX_TTL,
+            trouble: 24 * 3600 * SECOND,
+            fault_every: 64 * SECOND / self.nodes as Time,
+            handovers: 0,
+            is_day_of_ntp: true,
+            ..self
         }
     }
 
@@ -132,8 +178,42 @@ impl Scenario {
         self.nodes > 1 && matches!(self.broken, None | Some(Pushes | Replaced | Restarts | Turns))
     }
 
+    /// The process that was told another longest lease than all others, if there is one.
+    pub fn odd_client(&self) -> Option<usize> {
+        self.odd_max_ttl.map(|_| self.clients - 1)
+    }
+
     /// Whether this assumption does not hold here.
     pub fn breaks(&self, assumption: Assumption) -> bool {
         self.broken == Some(assumption)
+    }
+}
+
+/// What is drawn by chance of its own, and only where no assumption is broken: it would hide the
+/// consequences.
+#[derive(Debug, Default)]
+struct Apart {
+    clocks: Clocks,
+    odd_max_ttl: Option<Duration>,
+    inits: u64,
+}
+
+impl Apart {
+    fn draw(mut chance: Chance, nodes: usize, clients: usize) -> Self {
+        let wrong = match chance.index(10) {
+            0..6 => 0,
+            6..9 => chance.index(nodes.div_ceil(2)),
+            _ => nodes / 2 + 1,
+        };
+        let faults = [0, 10, 30, 60][chance.index(4)];
+        let late_starts = chance.percent(30);
+        let is_odd = nodes > 1 && clients > 2 && chance.percent(15);
+        // Shorter by far, so that its quarantine would be as well; or longer.
+        let odd = Duration::from_millis([300, 10_000][chance.index(2)]);
+        Self {
+            clocks: Clocks { wrong, faults, late_starts },
+            odd_max_ttl: is_odd.then_some(odd),
+            inits: [0, 0, 5][chance.index(3)],
+        }
     }
 }

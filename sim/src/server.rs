@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use leasehold_core::{
-    Answer, Facts, LockName, LockTable, Moment, NO_REPLICATION, NodeError, Record, Reply, Request,
-    Role, ServerFacts, WallMicros,
+    Answer, Facts, Fence, LockName, LockTable, Moment, NO_REPLICATION, NodeError, Record,
+    RecordState, Reply, Request, Role, ServerFacts, WallMicros,
 };
 
 use crate::clock::{Clock, MICROS, SECOND, Time};
@@ -169,6 +169,8 @@ impl Server {
             others: Vec::new(),
             unmet: 0,
             addresses: 1,
+            highest: self.table.highest(),
+            has_spent: self.table.has_spent(),
         }
     }
 
@@ -179,9 +181,16 @@ impl Server {
         keep(&mut self.backups, now, 2 * SECOND, &self.table);
     }
 
+    /// Whether it ever had a vote.
+    fn knew_something(&self) -> bool {
+        let record = self.table.record().and_then(|text| Record::parse(text).ok());
+        let is_admitted = record.is_some_and(|record| record.state == RecordState::Admitted);
+        is_admitted || self.table.highest() > Fence::ZERO
+    }
+
     /// It knows what is in `table`, and nothing else.
     fn load(&mut self, now: Time, table: LockTable) {
-        if table != self.table {
+        if table != self.table && self.knew_something() {
             self.forgot = now;
         }
         self.table = table;
@@ -245,6 +254,15 @@ impl Server {
             let release = Request::Release { lock: lock.clone(), holder };
             self.table.apply(moment, self.wall(now), None, &release);
             self.forgot = now;
+        }
+    }
+
+    /// An operator frees a lock whose owner would expire later than `within` from now.
+    pub fn free_if_later(&mut self, now: Time, lock: &LockName, within: Time) {
+        let later = Moment::from_nanos(self.clock.at(now) + within);
+        if let Some(holder) = self.table.owner(later, lock).cloned() {
+            let release = Request::Release { lock: lock.clone(), holder };
+            self.table.apply(self.moment(now), self.wall(now), None, &release);
         }
     }
 

@@ -23,6 +23,10 @@ pub fn relevant(timeline: &[(Time, Happening)]) -> Vec<String> {
     let matters = |happening: &Happening| match happening {
         Happening::Fault(_)
         | Happening::Paused { .. }
+        | Happening::StoodStill { .. }
+        | Happening::Stepped { .. }
+        | Happening::ClocksAreWrong
+        | Happening::Admitted { .. }
         | Happening::Crashed { .. }
         | Happening::FaultsOver
         | Happening::Rest { .. } => true,
@@ -48,6 +52,7 @@ fn lock_of<'a>(
         Happening::Started { who, .. }
         | Happening::Acquired { who, .. }
         | Happening::Extended { who, .. }
+        | Happening::Moved { who, .. }
         | Happening::Lost { who }
         | Happening::Done { who }
         | Happening::GaveUp { who } => locks.get(who),

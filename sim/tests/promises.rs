@@ -43,10 +43,13 @@ fn every_promise_is_kept_while_the_assumptions_hold() {
         let command = "cargo run --release -p leasehold-sim -- --replay";
         assert_eq!(outcome.violations, [], "{command} {seed}");
     });
-    let Figures { acquired, handed_over, extended, refreshed, lost, faults, changes, .. } = figures;
+    let Figures { acquired, handed_over, extended, refreshed, lost, faults, .. } = figures;
+    let Figures { changes, clocks, frozen, inits, late, odd, .. } = figures;
     let least = acquired.min(handed_over).min(extended).min(faults);
     assert!(
-        least > 10_000 && refreshed > 500 && lost.min(changes) > 500,
+        least > 10_000
+            && refreshed.min(lost).min(changes).min(clocks).min(frozen) > 500
+            && inits.min(late).min(odd) > 10,
         "too little happened: {figures}"
     );
 }
@@ -61,19 +64,16 @@ fn a_broken_assumption_breaks_a_promise_and_the_fence_holds_where_it_does_not_re
             "exclusion",
             &["fences", "superseded", "own release", "quorum grants"][..],
         ),
-        (Jumps, 1..=40, "exclusion", &["fences", "superseded", "own release", "quorum grants"]),
         (Eviction, 1..=40, "exclusion", &["fences", "superseded", "own release", "quorum grants"]),
         (Quarantine, 1..=100, "exclusion", &["own release", "quorum grants"]),
         (Fingerprint, 1..=30, "exclusion", &["own release"]),
         (Done, 1..=20, "exclusion", &["fences", "own release", "quorum grants"]),
         // Rare: a release must be late, and its node one of those that decide.
         (Fresh, 200..=300, "exclusion", &["fences", "own release", "quorum grants"]),
-        // Rare: a fence must be forgotten by a node whose clock is behind, and given again.
-        (Skew, 330..=400, "fences", &["own release", "quorum grants"]),
         (Pushes, 1..=60, "remembers", &["own release", "quorum grants", "counted once"]),
         (Restarts, 1..=60, "remembers", &["own release", "quorum grants", "counted once"]),
         (Turns, 1..=100, "remembers", &["own release", "quorum grants", "counted once"]),
-        (Replaced, 101..=200, "exclusion", &["own release", "counted once"]),
+        (Replaced, 201..=300, "exclusion", &["own release", "counted once"]),
     ] {
         let wishes = Wishes { broken: Some(broken), ..Wishes::default() };
         let found = AtomicU64::new(0);
@@ -85,6 +85,19 @@ fn a_broken_assumption_breaks_a_promise_and_the_fence_holds_where_it_does_not_re
             }
         });
         assert!(found.into_inner() > 0, "{broken:?} was not missed");
+    }
+}
+
+#[test]
+fn a_day_of_ntp_costs_no_lease() {
+    for (seed, nodes) in [(1, 3), (2, 5)] {
+        let wishes = Wishes { nodes: Some(nodes), day_of_ntp: true, ..Wishes::default() };
+        let outcome = run(seed, wishes);
+        let Figures { acquired, extended, lost, clocks, .. } = outcome.figures;
+        assert_eq!((outcome.violations, lost), (vec![], 0), "{nodes} nodes");
+        // One for the day and one after it.
+        assert_eq!(acquired, 2);
+        assert!(extended > 80_000 && clocks > 100, "too little happened: {}", outcome.figures);
     }
 }
 

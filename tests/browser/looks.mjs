@@ -30,11 +30,11 @@ async function look(page, where) {
   await row(page, "nightly-backup").waitFor();
   await says(page, "#stream-words", /^live$/);
   await page.waitForFunction(() => document.querySelectorAll("#charts canvas").length === 5);
-  assert.equal(
-    await page.locator("#charts figcaption .off-screen", { hasText: /now|nothing yet/ }).count(),
-    5,
-    "each chart says its numbers",
-  );
+  // The first numbers come after the charts are drawn.
+  await page.waitForFunction(() => {
+    const captions = [...document.querySelectorAll("#charts figcaption .off-screen")];
+    return captions.filter((caption) => /now|nothing yet/.test(caption.textContent)).length === 5;
+  });
   await shoot(page, `overview-${where}`);
   await isUsable(page, `overview, ${where}`);
   const width = page.viewportSize().width;

@@ -1,8 +1,10 @@
 //! Two holders never both have validity left.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
+use super::excuse::{Clocks, Excuse};
 use super::{Finding, Section};
+use crate::history::History;
 
 /// Two holders of one lock at the same time.
 #[derive(Debug, Clone, Copy)]
@@ -34,28 +36,66 @@ pub fn overlaps(sections: &[Section]) -> Vec<Overlap<'_>> {
     let mut found = Vec::new();
     for sections in by_lock.values_mut() {
         sections.sort_by_key(|section| section.granted);
-        let mut longest: Option<&Section> = None;
+        let mut valid: Vec<&Section> = Vec::new();
         for second in sections.iter().copied() {
-            if let Some(first) = longest.filter(|first| second.granted < first.end()) {
-                found.push(Overlap { first, second });
-            }
-            if longest.is_none_or(|before| second.end() > before.end()) {
-                longest = Some(second);
-            }
+            valid.retain(|first| second.granted < first.end());
+            found.extend(valid.iter().map(|first| Overlap { first, second }));
+            valid.push(second);
         }
     }
     found.sort_by_key(Overlap::from);
     found
 }
 
-pub(super) fn judge(sections: &[Section]) -> Finding {
-    let evidence: Vec<_> = overlaps(sections)
-        .iter()
-        .map(|overlap| {
-            let ms = (overlap.to() - overlap.from()) as f64 / 1e6;
-            format!("{} and {} both held it for {ms:.3} ms", overlap.first, overlap.second)
-        })
-        .collect();
+/// Those that break the promise, and what excuses the others.
+pub fn unexcused<'a>(
+    history: &History,
+    sections: &'a [Section],
+) -> (Vec<Overlap<'a>>, Vec<(Overlap<'a>, Excuse)>) {
+    let clocks = Clocks::of(history);
+    let (mut broken, mut excused) = (Vec::new(), Vec::new());
+    for overlap in overlaps(sections) {
+        match clocks.excuse(&overlap) {
+            Some(excuse) => excused.push((overlap, excuse)),
+            None => broken.push(overlap),
+        }
+    }
+    (broken, excused)
+}
+
+pub(super) fn judge(history: &History, sections: &[Section]) -> Finding {
+    let (broken, excused) = unexcused(history, sections);
+    let told = |overlap: &Overlap<'_>| {
+        let ms = (overlap.to() - overlap.from()) as f64 / 1e6;
+        format!("{} and {} both held it for {ms:.3} ms", overlap.first, overlap.second)
+    };
+    let evidence: Vec<_> = broken.iter().map(told).collect();
     let judged = sections.iter().filter(|section| section.granted < section.end()).count();
-    Finding::of("two holders are never valid at once", &evidence, format!("{judged} holds"))
+    let mut figures = format!("{judged} holds");
+    let mut excuses: BTreeMap<Excuse, Vec<u64>> = BTreeMap::new();
+    for (overlap, excuse) in &excused {
+        excuses.entry(*excuse).or_default().push(overlap.to() - overlap.from());
+    }
+    for (excuse, times) in excuses {
+        let longest = times.iter().max().map_or(0.0, |nanos| *nanos as f64 / 1e9);
+        let (count, why) = (times.len(), excuse.name());
+        figures += &format!("; {count} overlap(s) excused, up to {longest:.2} s, {why}");
+    }
+    Finding::of("two holders are never valid at once", &evidence, figures)
+}
+
+/// The sections that somebody believed in. Of two that are excused the one with the lower fence
+/// believed for too long, and nobody knows when the nodes ended it: at any time since it asked.
+pub(super) fn without_excused(history: &History, sections: &[Section]) -> Vec<Section> {
+    let (_, excused) = unexcused(history, sections);
+    let mut rest = sections.to_vec();
+    rest.retain(|section| section.granted < section.end());
+    for (Overlap { first, second }, _) in excused {
+        let before = if first.fence < second.fence { first } else { second };
+        if let Some(section) = rest.iter_mut().find(|section| **section == *before) {
+            section.until = section.asked;
+            (section.gives_back, section.gave_back) = (None, None);
+        }
+    }
+    rest
 }

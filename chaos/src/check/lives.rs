@@ -56,7 +56,7 @@ fn processes(history: &History) -> HashMap<&str, Process<'_>> {
             ServerEvent::Forgot { run, from, why, .. } => {
                 all.entry(run).or_default().forgot.push((*from, line.at, why));
             }
-            ServerEvent::Leads { .. } => {}
+            ServerEvent::Leads { .. } | ServerEvent::Clock { .. } => {}
         }
     }
     all
@@ -115,6 +115,54 @@ impl Process<'_> {
         let (_, to, why) = too_soon?;
         Some(format!("server {server} had forgotten at {} ({why})", seconds(history, *to)))
     }
+}
+
+/// No server is admitted within the longest lease after it forgot.
+///
+/// A record says what was written before it was told of. So a life that was told to wait after its
+/// server forgot, and then to be admitted, was admitted after that.
+pub(super) fn waited(history: &History) -> Finding {
+    const PROMISE: &str = "no server that forgot is admitted early";
+    let (won, processes) = (ballots(history), processes(history));
+    if let Some(finding) = unjudged(PROMISE, history, &won) {
+        return finding;
+    }
+    let mut records: Vec<_> = history
+        .lives
+        .iter()
+        .flat_map(|life| &life.events)
+        .filter_map(|line| match &line.what {
+            Event::Record { record, replaced: true, .. } => Some((line.at, record)),
+            _ => None,
+        })
+        .collect();
+    records.sort();
+    let mut waits: HashMap<&str, u64> = HashMap::new();
+    let (mut admitted, mut evidence) = (0, Vec::new());
+    for (at, record) in records {
+        let (Some(life), Some(run)) = (word(record, "life"), word(record, "run")) else { continue };
+        if word(record, "state") == Some("quarantined") {
+            waits.entry(life).or_insert(at);
+        }
+        let (Some("admitted"), Some(since)) = (word(record, "state"), waits.get(life)) else {
+            continue;
+        };
+        admitted += 1;
+        let Some(process) = processes.get(run) else { continue };
+        let early = process.forgot.iter().find(|(from, to, _)| {
+            from < since && *to <= at && at < from.saturating_add(history.meta.max_ttl)
+        });
+        if let Some((_, to, why)) = early {
+            let line = format!(
+                "server {} had forgotten at {} ({why}), and its life {life:.8} was admitted at {}",
+                process.server,
+                seconds(history, *to),
+                seconds(history, at)
+            );
+            evidence.push((at, line));
+        }
+    }
+    Finding::in_time(PROMISE, evidence, format!("{admitted} admitted after they had waited"))
 }
 
 /// The votes of one ballot are of different members, lives and processes, and of a majority.

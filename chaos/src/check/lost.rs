@@ -12,10 +12,10 @@ pub(super) fn judge(history: &History) -> Finding {
         let mut lost: HashMap<u64, u64> = HashMap::new();
         for line in &life.events {
             match &line.what {
-                Event::Believes { op, until: None } | Event::Lost { op, .. } => {
+                Event::Believes { op, until: None, .. } | Event::Lost { op, .. } => {
                     losses += u64::from(lost.insert(*op, line.at).is_none());
                 }
-                Event::Believes { op, until: Some(until) } if lost.contains_key(op) => {
+                Event::Believes { op, until: Some(until), .. } if lost.contains_key(op) => {
                     evidence.push(format!(
                         "holder {}.{} op {op} lost its lease and held it again until {until}",
                         life.holder, life.life

@@ -1,6 +1,7 @@
 //! The judges, one file each. They know the history and nothing else.
 
 mod exclusion;
+mod excuse;
 mod fences;
 mod linear;
 mod lives;
@@ -8,12 +9,14 @@ mod lost;
 mod progress;
 mod section;
 mod store;
+mod strangers;
 
 use serde::{Deserialize, Serialize};
 
 use crate::history::History;
 
-pub use exclusion::{Overlap, overlaps};
+pub use exclusion::{Overlap, overlaps, unexcused};
+pub use excuse::Excuse;
 pub(crate) use lives::word;
 pub use lives::{Won, ballots};
 pub(crate) use progress::whole_sections;
@@ -84,16 +87,22 @@ const SHOWN: usize = 5;
 /// All judges.
 pub fn all(history: &History) -> Vec<Finding> {
     let sections = sections(history);
-    let mut findings =
-        vec![exclusion::judge(&sections), linear::judge(&sections), lives::remembered(history)];
+    let judged = exclusion::without_excused(history, &sections);
+    let mut findings = vec![
+        exclusion::judge(history, &sections),
+        linear::judge(&judged),
+        lives::remembered(history),
+    ];
     if history.meta.beyond {
         findings = findings.into_iter().map(Finding::without_promise).collect();
     }
     findings.extend([
+        lives::waited(history),
         lives::counted_once(history),
         lives::of_one_server(history),
         fences::unique(&sections),
         fences::grow(&sections),
+        strangers::judge(history),
         lost::judge(history),
         store::judge(history),
         store::late_writes(history),

@@ -23,8 +23,9 @@ pub struct Section {
     pub asked: u64,
     /// When the holder knew that it was granted.
     pub granted: u64,
-    /// The last deadline that the holder saw. A keeper may have got a later one that nobody wrote
-    /// down, so this is at least what was believed.
+    /// The last deadline that the holder saw, or, if it was moved to an earlier time than that, when
+    /// the holder last looked before. A keeper may have got a later one that nobody wrote down, so
+    /// this is at least what was believed.
     pub until: u64,
     /// When the holder began to give it back, if it did.
     pub gives_back: Option<u64>,
@@ -95,9 +96,12 @@ fn of_life(life: &Life, start: u64) -> Vec<Section> {
                 gives_back: None,
                 gave_back: None,
             }),
-            Event::Believes { op, until: Some(until) } => {
-                change(op, &|section| section.until = section.until.max(from_start(*until)));
-            }
+            Event::Believes { op, until, before } => change(op, &|section| {
+                let until = until.map_or(0, from_start);
+                let was_believed = until >= section.until || at >= section.until;
+                let so_far = if was_believed { section.until } else { from_start(*before) };
+                section.until = until.max(so_far);
+            }),
             Event::GivesBack { op, .. } => change(op, &|section| section.gives_back = Some(at)),
             Event::GaveBack { op, outcome } if outcome == "released" => {
                 change(op, &|section| section.gave_back = Some(at));

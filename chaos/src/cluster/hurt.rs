@@ -7,9 +7,10 @@ use leasehold_testkit::{Connection, Fault as ProxyFault, Proxy, RedisServer, Sco
 
 use super::server::{Disk, Server};
 use super::{Cluster, Detour};
+use crate::check::word;
 use crate::fault::{LinkFault, NodeFault, RouteFault, Side};
 use crate::history::ServerEvent;
-use crate::schedule::MOST_BEHIND;
+use crate::schedule::{MAX_TTL, MOST_OFF};
 
 /// How often the operator looks at the nodes.
 const TEND_EVERY: Duration = Duration::from_millis(300);
@@ -63,12 +64,17 @@ impl Cluster {
             NodeFault::Full => server.command(&["CONFIG", "SET", "maxmemory", "1"])?,
             NodeFault::Sleep => sleep(server.redis(), time),
             NodeFault::ClockBack { millis } => {
-                let least = -MOST_BEHIND.as_secs_f64();
-                let to = (self.offsets[index] - millis as f64 / 1000.0).max(least);
-                self.set_clock(index, to);
+                let least = -MOST_OFF.as_secs_f64();
+                let back = millis as f64 / 1000.0;
+                self.step_clock(index, |clock| clock.slewed = (clock.slewed - back).max(least))?;
             }
+            NodeFault::ClockStep { .. } => {
+                let to = kind.step_of(index) as f64 / 1000.0;
+                self.step_clock(index, |clock| clock.stepped = to)?;
+            }
+            NodeFault::ClockSlew { ppm } => self.clocks[index].rate = ppm as f64 / 1e6,
             NodeFault::ClockJump { millis } => {
-                self.set_clock(index, self.offsets[index] + millis as f64 / 1000.0);
+                self.step_clock(index, |clock| clock.stepped = millis as f64 / 1000.0)?;
             }
             NodeFault::Evict => {
                 server.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"])?;
@@ -114,12 +120,18 @@ impl Cluster {
                 server.command(&["CONFIG", "SET", "maxmemory", "0"])?;
                 server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"])
             }
+            NodeFault::ClockStep { .. } | NodeFault::ClockJump { .. } => {
+                self.step_clock(index, |clock| clock.stepped = 0.0)
+            }
+            NodeFault::ClockSlew { .. } => {
+                self.clocks[index].rate = 0.0;
+                Ok(())
+            }
             NodeFault::Flush
             | NodeFault::KillClients
             | NodeFault::ForgetScripts
             | NodeFault::Sleep
-            | NodeFault::ClockBack { .. }
-            | NodeFault::ClockJump { .. } => Ok(()),
+            | NodeFault::ClockBack { .. } => Ok(()),
         }
     }
 
@@ -240,8 +252,8 @@ impl Cluster {
         nodes.iter().for_each(|node| self.members[*node].proxy.set(ProxyFault::Pass));
     }
 
-    /// Plays the operator, who deletes a record that belongs to another member, or that clients do
-    /// not trust any more. Tells on which nodes that was done, and why. To be called often.
+    /// Plays the operator, who deletes a record that belongs to another member or to clients with
+    /// another `max_ttl`, or that clients do not trust any more. Tells on which nodes that was done, and why. To be called often.
     pub fn tend(&mut self) -> Vec<(usize, &'static str)> {
         let mut done = Vec::new();
         if self.tended.elapsed() < TEND_EVERY {
@@ -251,7 +263,7 @@ impl Cluster {
         for node in 0..self.names.len() {
             let why = match self.distrusted.contains(&node) {
                 true => Some("another server had taken turns with it"),
-                false => self.is_strange(node).then_some("it carried the record of another member"),
+                false => self.is_strange(node).then_some("it carried the record of others"),
             };
             // A copy refuses until it is promoted, and a server that is hurt does not answer.
             if let Some(why) = why.filter(|_| self.servers[node].delete_record(TEND_WITHIN)) {
@@ -263,10 +275,14 @@ impl Cluster {
         done
     }
 
-    /// Whether a node has carried another member's record for so long that the operator knows.
+    /// Whether a node has carried the record of others for so long that the operator knows.
     fn is_strange(&mut self, node: usize) -> bool {
-        let (server, name) = (&self.servers[node], &self.names[node]);
-        if server.member(TEND_WITHIN).is_none_or(|member| member == *name) {
+        let name = &self.names[node];
+        let is_ours = |record: &String| {
+            word(record, "member") == Some(name)
+                && word(record, "max_ttl") == Some(&MAX_TTL.as_millis().to_string())
+        };
+        if self.servers[node].record(TEND_WITHIN).as_ref().is_none_or(is_ours) {
             self.strange.remove(&node);
             return false;
         }

@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use leasehold_testkit::{PoolingProxy, Proxy, RedisServer, ServerBuilder};
 
-use crate::schedule::{Backend, Persistence, Plan, is_pooled, persistence};
+use crate::clock::boot_nanos;
+use crate::history::ServerEvent;
+use crate::schedule::{Backend, MAX_SKEW, MOST_OFF, Persistence, Plan, is_pooled, persistence};
 use server::{Server, Truth};
 
-/// How fast a clock that is behind catches up: half of the drift that Leasehold allows.
+/// How fast a clock that was slewed comes back: half of the drift that Leasehold allows.
 const SLEW: f64 = 0.005;
 
 /// How often it is moved. A step must be much smaller than what one comparison of clocks allows,
@@ -27,8 +29,8 @@ pub struct Cluster {
     members: Vec<Member>,
     /// The members' own servers and, after them, the spare one.
     servers: Vec<Server>,
-    /// By member: the wall clock of its server minus the true one, in seconds.
-    offsets: Vec<f64>,
+    /// By member: the wall clock of its server.
+    clocks: Vec<ServerClock>,
     truth: Truth,
     file: Option<PathBuf>,
     grabbed: Option<rusqlite::Connection>,
@@ -44,6 +46,16 @@ pub struct Cluster {
     /// Nodes whose lives clients saw take turns with others.
     distrusted: HashSet<usize>,
     tended: Instant,
+}
+
+/// A wall clock minus true time: the sum of both, in seconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct ServerClock {
+    stepped: f64,
+    /// By small steps, within the drift allowance.
+    slewed: f64,
+    /// How fast it is slewed away, as a share of time.
+    rate: f64,
 }
 
 /// A member's address.
@@ -86,7 +98,7 @@ impl Cluster {
         Ok(Self {
             members: (0..nodes).map(member).collect(),
             servers,
-            offsets: vec![0.0; nodes],
+            clocks: vec![ServerClock::default(); nodes],
             truth,
             file: is_file.then(|| folder.join("locks.db")),
             grabbed: None,
@@ -101,11 +113,13 @@ impl Cluster {
         })
     }
 
-    /// Learns what the members are called, once somebody introduced them to each other.
-    pub fn learn_names(&mut self) {
-        let name = |server: &Server| server.member(Duration::from_secs(5));
+    /// Learns what the members are called, once somebody introduced them to each other. Says whether
+    /// all have a name.
+    pub fn learn_names(&mut self) -> bool {
+        let name = |server: &Server| server.word_of_record("member", Duration::from_secs(5));
         let members = &self.servers[..self.members.len()];
         self.names = members.iter().map_while(name).collect();
+        self.names.len() == self.members.len()
     }
 
     /// What the members are called.
@@ -169,26 +183,63 @@ impl Cluster {
         self.grabbed = None;
     }
 
-    /// Lets clocks that are behind catch up, slowly. To be called often.
+    /// Slews clocks, away or back. To be called often.
     pub fn slew(&mut self) {
         let passed = self.slewed.elapsed();
         if self.beyond || passed < SLEW_EVERY {
             return;
         }
         self.slewed = Instant::now();
-        for index in 0..self.offsets.len() {
-            let offset = self.offsets[index];
-            if offset < 0.0 {
-                // No faster after a long silence: a large step would be a jump.
-                let step = passed.min(2 * SLEW_EVERY).as_secs_f64() * SLEW;
-                self.set_clock(index, (offset + step).min(0.0));
+        // No faster after a long silence: a large step would be a jump.
+        let passed = passed.min(2 * SLEW_EVERY).as_secs_f64();
+        for index in 0..self.clocks.len() {
+            let clock = &mut self.clocks[index];
+            let most = MOST_OFF.as_secs_f64();
+            let next = match clock.rate {
+                0.0 => clock.slewed - clock.slewed.clamp(-passed * SLEW, passed * SLEW),
+                rate => (clock.slewed + passed * rate).clamp(-most, most),
+            };
+            if next != clock.slewed {
+                clock.slewed = next;
+                self.show_clock(index);
             }
         }
     }
 
-    fn set_clock(&mut self, index: usize, offset: f64) {
-        self.offsets[index] = offset;
-        self.servers[index].redis().set_clock_offset(offset);
+    fn show_clock(&self, index: usize) {
+        let ServerClock { stepped, slewed, .. } = self.clocks[index];
+        self.servers[index].redis().set_clock_offset(stepped + slewed);
+    }
+
+    /// Steps a clock at once to where `change` sets it, and writes that down.
+    fn step_clock(
+        &mut self,
+        index: usize,
+        change: impl FnOnce(&mut ServerClock),
+    ) -> Result<(), String> {
+        let (from, before) = (boot_nanos(), self.clocks[index]);
+        change(&mut self.clocks[index]);
+        self.show_clock(index);
+        let ServerClock { stepped, slewed, .. } = self.clocks[index];
+        let micros = |seconds: f64| (seconds * 1e6).round() as i64;
+        self.truth.note(ServerEvent::Clock {
+            server: index,
+            from,
+            micros: micros(stepped + slewed - before.stepped - before.slewed),
+            ahead: micros(stepped + slewed),
+        })
+    }
+
+    /// Whether the clock of a member is so far off that the others must notice.
+    pub fn has_wrong_clock(&self) -> bool {
+        let surely = 1.2 * MAX_SKEW.as_secs_f64();
+        self.clocks.iter().any(|clock| clock.stepped.abs() > surely)
+    }
+
+    /// Whether a server that answers was admitted. Where none is, an operator who takes the cluster
+    /// for a new one is wrong, and nobody can tell.
+    pub fn has_memory(&self) -> bool {
+        self.servers[..self.members.len()].iter().any(Server::is_admitted)
     }
 }
 

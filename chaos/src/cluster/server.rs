@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_testkit::{Connection, RedisServer, ServerBuilder, Value};
 
+use crate::check::word;
 use crate::clock::boot_nanos;
 use crate::history::{Log, SERVERS, ServerEvent};
 
@@ -140,12 +141,25 @@ impl Server {
             .is_ok_and(|mut connection| connection.call(&["DEL", RECORD]).is_ok())
     }
 
-    /// The name of the member that its record is for, if it can be asked within `limit`.
-    pub(super) fn member(&self, limit: Duration) -> Option<String> {
+    /// Its record, if it has one and can be asked within `limit`.
+    pub(super) fn record(&self, limit: Duration) -> Option<String> {
         let mut connection = Connection::to_within(&self.addr(), limit).ok()?;
         let record = connection.call(&["GET", RECORD]).ok()?;
-        let word = |word: &str| word.strip_prefix("member=").map(str::to_owned);
-        record.as_text()?.split(' ').find_map(word)
+        record.as_text().map(str::to_owned)
+    }
+
+    /// A field of its record.
+    pub(super) fn word_of_record(&self, field: &str, limit: Duration) -> Option<String> {
+        word(&self.record(limit)?, field).map(str::to_owned)
+    }
+
+    /// Whether it answers and votes, by its own record.
+    pub(super) fn is_admitted(&self) -> bool {
+        let record = self.record(Duration::from_millis(100));
+        let has = |record: &String| {
+            word(record, "state") == Some("admitted") && word(record, "run") == Some(&self.run)
+        };
+        record.as_ref().is_some_and(has)
     }
 
     /// Ends every client's connection.

@@ -32,7 +32,11 @@ struct Held {
 
 impl Held {
     fn new(command: &mut Command, script: &str) -> Self {
-        command.args(["run", "--ttl", "1s", "l", "-c", script]);
+        Self::for_ttl("1s", command, script)
+    }
+
+    fn for_ttl(ttl: &str, command: &mut Command, script: &str) -> Self {
+        command.args(["run", "--ttl", ttl, "l", "-c", script]);
         // What the nodes do, as far as it is worth a warning.
         let mut run = Running::new(command.env("LEASEHOLD_LOG", "leasehold=warn"));
         let pid = run.pid_line();
@@ -113,38 +117,47 @@ fn a_jump_of_one_nodes_clock_harms_no_command() {
     }
     let (servers, url) = five_of(RedisServer::redis().with_clock_shim());
     let place = Place::new();
-    for (server, by, way) in [(&servers[0], HOUR, "forward"), (&servers[1], -HOUR, "back")] {
+    for (server, by) in [(&servers[0], HOUR), (&servers[1], -HOUR)] {
         let mut held = Held::new(place.leasehold().args(["--backend", &url]), PATIENT);
         server.jump_clock(by);
-        held.run.remarks(&format!("its clock jumped {way}"));
+        // A majority started the command. A node that was not met by then is only seen to be off.
+        held.run.remarks("its clock ");
         outlast_the_lease();
         held.ends_by_itself();
     }
 }
 
 #[test]
-fn a_command_is_asked_to_stop_when_the_clocks_of_a_majority_jump() {
+fn a_command_is_ended_at_once_when_the_clocks_of_a_majority_jump_ahead() {
     if skip(Need::Redis) {
         return;
     }
-    for by in [HOUR, -HOUR] {
-        let (servers, url) = five_of(RedisServer::redis().with_clock_shim());
-        let place = Place::new();
-        let leasehold = || {
-            let mut command = place.leasehold();
-            command.args(["--backend", &url]);
-            command
-        };
-        let mut held = Held::new(&mut leasehold(), POLITE);
-        servers[..3].iter().for_each(|server| server.jump_clock(by));
-        // One extension may still be granted: it is what tells of the jump.
-        let end = boot_nanos() + 2 * TTL.as_nanos() as u64;
-        assert_eq!(held.run.line(), "asked", "{}", held.run.complaints());
-        assert!(boot_nanos() < end, "while the lease was good");
-        let fence = held.fence;
-        held.ends_by_force();
-        assert!(fence_of(&mut leasehold()) > fence, "{by}");
+    let (servers, url) = five_of(RedisServer::redis().with_clock_shim());
+    let place = Place::new();
+    let leasehold = || {
+        let mut command = place.leasehold();
+        command.args(["--backend", &url]);
+        command
+    };
+    // It is looked at long before it is extended.
+    let held = Held::for_ttl("20s", &mut leasehold(), PATIENT);
+    servers[..3].iter().for_each(|server| server.jump_clock(HOUR));
+    let fence = held.fence;
+    held.ends_by_force();
+    assert!(fence_of(&mut leasehold()) > fence);
+}
+
+#[test]
+fn a_command_goes_on_when_the_clocks_of_a_majority_go_back() {
+    if skip(Need::Redis) {
+        return;
     }
+    let (servers, url) = five_of(RedisServer::redis().with_clock_shim());
+    let place = Place::new();
+    let held = Held::new(place.leasehold().args(["--backend", &url]), PATIENT);
+    servers[..3].iter().for_each(|server| server.jump_clock(-HOUR));
+    outlast_the_lease();
+    held.ends_by_itself();
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn a_killed_guardian_takes_the_command_with_it() {
     let mut run = place.start(&["run", "l", "-c", FAMILY]);
     let pids = family(&mut run);
     send(run.guardian(), Signal::KILL);
-    eventually(Duration::from_secs(1), "the group is gone", || gone(pids));
+    eventually(SOON, "the group is gone", || gone(pids));
     assert_eq!(run.end(), Some(137));
     assert!(run.complaints().contains("guardian"));
     assert!(place.is_free("l"), "given back, as nothing is left");

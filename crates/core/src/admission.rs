@@ -8,9 +8,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock_watch::Bounds;
 use crate::{
-    ClockJump, ClockSample, ClockWatch, Drift, Facts, Fence, Fingerprint, MemberName, Moment,
-    NodeError, Origin, Record, RecordState, Role,
+    ClockJump, ClockSample, ClockWatch, Drift, Facts, Fence, Fingerprint, Line, MemberName, Moment,
+    NodeError, Origin, Peers, Record, RecordState, Request, Role, WallMicros,
 };
 
 /// What a client expects of its nodes. The same for all nodes of a cluster.
@@ -20,13 +21,15 @@ pub struct AdmissionPolicy {
     pub cluster: Fingerprint,
     /// How many nodes that list has.
     pub nodes: usize,
-    /// The longest Ttl of the cluster; `None` adopts what the nodes say.
+    /// The longest Ttl of the cluster. The same for all its clients, like the member list: quarantines
+    /// last as long. `None`, which adopts what the node says, only where there is no quarantine.
     pub max_ttl: Option<Duration>,
     /// Written to a node that has no record, if `max_ttl` says nothing.
     pub max_ttl_default: Duration,
     /// How far clocks may drift.
     pub drift: Drift,
-    /// How far any two wall clocks may be apart.
+    /// How far the wall clocks of nodes may be apart. A node whose clock is not within this of a
+    /// quorum's, its own included, grants nothing and gives no floor.
     pub max_clock_skew: Duration,
     /// Whether a node that forgot sits out. Off only for a quorum of one.
     pub quarantine: bool,
@@ -84,14 +87,20 @@ pub enum Cause {
     Forgot,
     /// Another process or another history of writes than before: some of its memory may be gone.
     AnotherLife,
-    /// Its clock jumped.
+    /// Its clock went ahead, so that it may have ended leases early.
     Clock(ClockJump),
+    /// Its clock is off those of the others.
+    Off {
+        /// How far ahead, in microseconds; negative for behind.
+        micros: i64,
+    },
     /// Its member list is being changed.
     Barred,
 }
 
 /// What to do after an examination.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, and never kept")]
 pub enum AdmissionStep {
     /// Nothing: the standing says it all.
     Settled,
@@ -115,8 +124,42 @@ pub struct Admission {
     compared: Option<String>,
     clock: ClockWatch,
     minds_jumps: bool,
-    suspended: Option<(Moment, ClockJump)>,
+    /// By how much the clock went ahead, and when that was noticed; not older than a quarantine.
+    jumps: Vec<ClockJump>,
+    /// The longest Ttl that was met here, which says for how long jumps matter.
+    max_ttl: Duration,
+    line: Line,
+    /// What a node that was admitted is asked with; without it the node has no memory that counts.
+    admitted: Option<Arc<Pass>>,
+    /// A life that waits, as we saw it.
+    watched: Option<Watched>,
+    /// A server that has no record, and when we first asked and saw that.
+    blank: Option<(String, Moment)>,
+    /// Since when the clocks of the members are at odds about how long it waited.
+    doubted: Option<Moment>,
+    /// Whether it would be admitted if what is known of the others were newer.
+    wants_peers: bool,
     warning: Option<String>,
+}
+
+/// A life that waits.
+#[derive(Debug, Clone, Copy)]
+struct Watched {
+    life: u128,
+    /// When we first saw it wait.
+    since: Moment,
+    /// For how long it had waited when its witnesses first told us.
+    told: Option<(Moment, Duration)>,
+}
+
+/// What is known of how long a life has waited.
+enum Served {
+    /// For as long as it must, and for this much longer.
+    Yes(Duration),
+    /// Not yet; for so long at least, if nothing changes.
+    NotYet(Duration),
+    /// Nobody can tell: it begins to wait anew.
+    Anew,
 }
 
 /// The lives that were met at one address, in the order of their first coming.
@@ -125,6 +168,8 @@ struct Lives {
     met: Vec<u128>,
     /// When the last of them was last asked: it was there after that.
     asked: Moment,
+    /// The one that was last seen to wait. It gave no votes before that, whatever its age.
+    waiting: Option<u128>,
     /// Once one of them came back after another, none of them is the member.
     take_turns: bool,
 }
@@ -150,6 +195,7 @@ impl Lives {
         policy: &AdmissionPolicy,
     ) -> bool {
         let since_the_last = asked.since(self.asked);
+        let was_waiting = self.waiting.take() == Some(life);
         match self.met.iter().position(|met| *met == life) {
             Some(at) if at + 1 == self.met.len() => {}
             Some(_) => self.take_turns = true,
@@ -162,8 +208,9 @@ impl Lives {
                 let served = if age >= quarantine { 2 } else { 0 };
                 let skew = policy.max_clock_skew.saturating_mul(served);
                 let slack = policy.drift.allowance(since_the_last).saturating_add(skew);
-                self.take_turns =
-                    !self.met.is_empty() && age > since_the_last.saturating_add(slack);
+                self.take_turns = !self.met.is_empty()
+                    && !was_waiting
+                    && age > since_the_last.saturating_add(slack);
                 self.met.push(life);
                 if self.met.len() > Self::REMEMBERED {
                     self.met.remove(0);
@@ -185,6 +232,23 @@ impl AdmissionPolicy {
     pub fn quarantine_for(&self, max_ttl: Duration) -> Duration {
         quarantine(max_ttl, self.drift, self.max_clock_skew)
     }
+
+    /// How long the life that this record describes must not vote.
+    pub fn quarantine_of(&self, record: &Record) -> Duration {
+        self.quarantine_for(record.max_ttl).max(record.waits.unwrap_or_default())
+    }
+
+    /// The longest Ttl, where no record says it.
+    pub fn longest_ttl(&self) -> Duration {
+        self.max_ttl.unwrap_or(self.max_ttl_default)
+    }
+
+    /// Whether a record is one of this member list, with this longest Ttl.
+    pub fn is_list_of(&self, record: &Record) -> bool {
+        record.cluster == self.cluster
+            && record.nodes == self.nodes
+            && self.max_ttl.is_none_or(|ours| ours == record.max_ttl)
+    }
 }
 
 /// How long a node that forgot must not vote: until the longest lease that it may have granted is
@@ -197,20 +261,30 @@ pub fn quarantine(max_ttl: Duration, drift: Drift, max_clock_skew: Duration) -> 
 impl Admission {
     /// How many connections are compared before a member votes for the first time.
     pub const COMPARED: usize = 3;
+    /// So many jumps are told apart. A clock that cannot stand still must not fill our memory.
+    const JUMPS_MAX: usize = 64;
 
     /// The member called `member`, which nobody asked yet.
     pub fn new(policy: AdmissionPolicy, member: &str) -> Self {
         let clock = ClockWatch::new(policy.drift);
         let member = policy.member(member);
+        let max_ttl = policy.longest_ttl();
         Self {
             policy,
+            max_ttl,
             member,
             standing: Standing::Unknown,
             lives: Lives::default(),
             compared: None,
             clock,
             minds_jumps: true,
-            suspended: None,
+            jumps: Vec::new(),
+            line: Line::Unknown,
+            admitted: None,
+            watched: None,
+            blank: None,
+            doubted: None,
+            wants_peers: false,
             warning: None,
         }
     }
@@ -228,6 +302,106 @@ impl Admission {
     /// The node's clock minus ours, in microseconds.
     pub fn clock_offset_micros(&self) -> Option<i64> {
         self.clock.offset_micros()
+    }
+
+    /// What is known of its clock.
+    pub(crate) fn clock(&self) -> Option<Bounds> {
+        self.clock.bounds()
+    }
+
+    /// By how much its clock went ahead within the time of a quarantine.
+    pub fn jumps(&self) -> &[ClockJump] {
+        &self.jumps
+    }
+
+    /// Whether it waits for what the others say, and is to be examined again when they have.
+    pub fn wants_peers(&self) -> bool {
+        self.wants_peers
+    }
+
+    /// What it is asked with to keep a lease that it may know. What it keeps it keeps from now on, and
+    /// if it had given the lock to another its fence would say so. But not while its clock is behind
+    /// a quorum that agrees: when that is put right, what it kept meanwhile is over at once, and a client
+    /// that starts then sees nothing but right clocks. The others are enough to keep the lease.
+    pub fn pass_to_extend(&self) -> Option<&Arc<Pass>> {
+        match &self.standing {
+            Standing::Voting(pass) => Some(pass),
+            _ if self.is_behind() => None,
+            _ => self.admitted.as_ref(),
+        }
+    }
+
+    /// Whether a quorum's clocks agree with its own.
+    pub(crate) fn is_in_line(&self) -> bool {
+        self.line == Line::InLine
+    }
+
+    fn is_behind(&self) -> bool {
+        self.minds_jumps && matches!(self.line, Line::Off { micros: ..0, is_outvoted: true })
+    }
+
+    /// What to ask it with for `request`, and how much later than it is given its vote counts; or why it
+    /// may not be asked.
+    ///
+    /// A lease above max_ttl would outlive the quarantine of a node that forgot it; whoever asked may
+    /// not have known max_ttl then.
+    pub fn pass_for(
+        &self,
+        now: impl FnOnce() -> Moment,
+        request: &Request,
+    ) -> Result<(Arc<Pass>, Duration), NodeError> {
+        let (pass, ttl) = match request {
+            Request::Acquire { ttl, .. } => (self.standing.pass_shared(), Some(ttl)),
+            Request::Extend { ttl, .. } => (self.pass_to_extend(), Some(ttl)),
+            _ => (self.standing.pass_shared().or(self.admitted.as_ref()), None),
+        };
+        let Some(pass) = pass else {
+            let not_voting = || NodeError::NotVoting { reason: "not voting".into() };
+            return Err(self.standing.objection(now()).unwrap_or_else(not_voting));
+        };
+        if let Some(ttl) = ttl
+            && ttl.get() > pass.max_ttl
+        {
+            let reason = format!("ttl {ttl:?} is above its max_ttl, {:?}", pass.max_ttl);
+            return Err(NodeError::Rejected { reason });
+        }
+        if self.jumps.is_empty() || !matches!(request, Request::Acquire { .. }) {
+            return Ok((pass.clone(), Duration::ZERO));
+        }
+        let settles_for = self.settles_for(now());
+        if ttl.is_some_and(|ttl| settles_for > self.policy.drift.allowance(ttl.get())) {
+            let reason = format!("its clock went ahead by {settles_for:.1?} not long ago");
+            return Err(NodeError::NotVoting { reason });
+        }
+        Ok((pass.clone(), settles_for))
+    }
+
+    /// A vote of this node for a new holder counts so much later than it is given: its clock went ahead
+    /// by this, and what it ended early is over by then.
+    pub fn settles_for(&self, now: Moment) -> Duration {
+        let ahead = self.jumps_that_matter(now).map(|jump| jump.ahead);
+        ahead.fold(Duration::ZERO, Duration::saturating_add)
+    }
+
+    fn jumps_that_matter(&self, now: Moment) -> impl Iterator<Item = &ClockJump> {
+        let since = self.policy.quarantine_for(self.max_ttl);
+        let is_recent = move |jump: &&ClockJump| now < jump.noticed.plus(since);
+        self.jumps.iter().filter(is_recent).filter(|_| self.policy.quarantine)
+    }
+
+    /// The record that stands on the node and one with a higher floor, so that fences which have been
+    /// idle for `retention` may be dropped; if that is worth a new record. `facts` are those that it was
+    /// last examined with. A clock that is not in line gives no floor: the next proposals go above it,
+    /// and when it is put right nobody's clock is.
+    pub fn raised(&self, facts: &Facts, retention: Duration) -> Option<(String, Record)> {
+        let may_give = self.standing.pass().is_some() && self.is_in_line();
+        Record::raised(facts, retention).filter(|_| may_give)
+    }
+
+    /// The clocks of the members were compared again.
+    pub fn compared(&mut self, now: Moment, line: Line) {
+        self.line = line;
+        self.stand(now);
     }
 
     /// Its name, as it stands in the record.
@@ -248,16 +422,17 @@ impl Admission {
             "{member} and {twin} are one server: it would be counted twice, so neither votes; \
              give each member the address of a server of its own"
         );
-        self.standing = Standing::Refused { reason };
+        self.refuse(reason);
     }
 
     /// The node did not answer.
     pub fn down(&mut self, error: NodeError) {
+        self.admitted = None;
         self.standing = Standing::Down(error);
     }
 
     /// Judges what the node says of itself. `life` is 128 fresh random bits, used if the node needs
-    /// a new record; `twin` is the member that shows the same server, by the [`Roster`].
+    /// a new record; `peers` are the other members, by the [`Roster`].
     ///
     /// [`Roster`]: crate::Roster
     pub fn examine(
@@ -266,11 +441,18 @@ impl Admission {
         received: Moment,
         facts: &Facts,
         life: u128,
-        twin: Option<&MemberName>,
+        peers: &Peers,
     ) -> AdmissionStep {
         self.minds_jumps = facts.server.expires_by_wall;
+        self.admitted = None;
+        self.wants_peers = false;
         self.observe_clock(ClockSample { sent, received, clock: facts.clock });
-        self.warning = evicts(facts).or_else(|| several_addresses(facts));
+        let peers = &peers.knowing(self.clock.bounds());
+        self.line = peers.line();
+        self.warning = evicts(facts)
+            .or_else(|| several_addresses(facts))
+            .or_else(|| self.fences_ahead(facts))
+            .or_else(|| spent(facts));
         if let Some(reason) = self.unfit(facts).or_else(|| self.several_servers(facts)) {
             return self.refuse(reason);
         }
@@ -288,13 +470,14 @@ impl Admission {
             self.standing = Standing::Unknown;
             return AdmissionStep::Settled;
         }
-        if let Some(twin) = twin {
+        if let Some(twin) = &peers.twin {
             self.is_one_server_with(twin);
             return AdmissionStep::Settled;
         }
         let Some(text) = &facts.record else {
-            return self.begin_life(received, facts, None, life);
+            return self.begin_first_life(sent, received, facts, life, peers);
         };
+        self.blank = None;
         let record = match Record::parse(text) {
             Ok(record) => record,
             Err(error) => {
@@ -304,21 +487,20 @@ impl Admission {
                 ));
             }
         };
-        if let Some(reason) = self.foreign(&record) {
+        if let Some(reason) = self.foreign(&record).or_else(|| self.disagreement(&record)) {
             self.standing = Standing::Foreign { reason };
             return AdmissionStep::Settled;
         }
-        if let Some(reason) = self.another_member(&record).or_else(|| self.disagreement(&record)) {
+        if let Some(reason) = self.another_member(&record) {
             return self.refuse(reason);
         }
         if !record.is_by(&facts.server) {
             // It restarted with what it had on disk, or has the data of another server, or is one.
             // Nothing that it says of its disk tells which of the last writes are missing.
-            return self.begin_life(received, facts, Some((text, &record)), life);
+            return self.begin_life(received, facts, Some((text, &record)), life, peers);
         }
         let age = Duration::from_micros(facts.clock.0.saturating_sub(record.born.0));
-        let quarantine = self.policy.quarantine_for(record.max_ttl);
-        // One that waits has given no votes, so the one before it may come back.
+        let quarantine = self.policy.quarantine_of(&record);
         if record.state == RecordState::Admitted
             && self.lives.meet(record.life, sent, age, quarantine, &self.policy)
         {
@@ -328,12 +510,50 @@ impl Admission {
                 format!("{:032x}", record.life)
             ));
         }
-        if let Some(record) = self.successor(&record, facts) {
-            let expected = Some(Arc::from(text.as_str()));
-            return AdmissionStep::Replace { expected, record };
+        if record.is_of_the_format_before() {
+            let record = Record {
+                member: self.member.clone(),
+                replication_id: facts.server.replication_id.clone(),
+                ..record
+            };
+            return AdmissionStep::Replace { expected: Some(Arc::from(text.as_str())), record };
         }
+        if record.state == RecordState::Quarantined {
+            return self.wait(sent, received, text, &record, facts, peers);
+        }
+        self.watched = None;
         self.settle(received, text, &record, facts);
         AdmissionStep::Settled
+    }
+
+    /// The node has no record. A client that writes one says what list it belongs to, so nobody does who
+    /// finds the list in doubt. What the others said before it lost its record is too old to tell:
+    /// one of them may have been without a record then.
+    fn begin_first_life(
+        &mut self,
+        sent: Moment,
+        now: Moment,
+        facts: &Facts,
+        life: u128,
+        peers: &Peers,
+    ) -> AdmissionStep {
+        if let Some(foreign) = &peers.foreign {
+            let reason = format!(
+                "it has no record, and none is written, because {foreign} belongs to another cluster \
+                 or has another max_ttl: give every client the same member list and max_ttl"
+            );
+            self.standing = Standing::Foreign { reason };
+            return AdmissionStep::Settled;
+        }
+        let run_id = &facts.server.run_id;
+        let blank = self.blank.take().filter(|(blank, _)| blank == run_id);
+        let (_, since) = self.blank.insert(blank.unwrap_or_else(|| (run_id.clone(), sent)));
+        if !peers.are_tried || peers.asked.is_some_and(|asked| asked < *since) {
+            self.wants_peers = true;
+            self.standing = Standing::Unknown;
+            return AdmissionStep::Settled;
+        }
+        self.begin_life(now, facts, None, life, peers)
     }
 
     /// The node remembers nothing, or not enough. Until its new record stands there it has no
@@ -344,9 +564,13 @@ impl Admission {
         facts: &Facts,
         old: Option<(&String, &Record)>,
         life: u128,
+        peers: &Peers,
     ) -> AdmissionStep {
-        let record = self.new_life(facts, old.map(|(_, record)| record), life);
-        let until = now.plus(self.policy.quarantine_for(record.max_ttl));
+        let mut record = self.new_life(facts, old.map(|(_, record)| record), life);
+        if record.state == RecordState::Quarantined {
+            record.clocks = self.clocks_to_wait_by(now, peers);
+        }
+        let until = now.plus(self.policy.quarantine_of(&record));
         self.standing = match record.state {
             RecordState::Quarantined => {
                 Standing::Waiting { until, cause: Cause::of(record.origin) }
@@ -360,16 +584,50 @@ impl Admission {
     /// A reading of the node's clock that came with another answer.
     pub fn observe_clock(&mut self, sample: ClockSample) -> Option<ClockJump> {
         let jump = self.clock.observe(sample).filter(|_| self.minds_jumps)?;
-        let max_ttl = match &self.standing {
-            Standing::Voting(pass) => pass.max_ttl,
-            _ => self.policy.max_ttl.unwrap_or(self.policy.max_ttl_default),
-        };
-        let until = sample.received.plus(self.policy.quarantine_for(max_ttl));
-        self.suspended = Some((until, jump));
-        if matches!(self.standing, Standing::Voting(_)) {
-            self.standing = Standing::Waiting { until, cause: Cause::Clock(jump) };
+        if !jump.ahead.is_zero() {
+            let kept = self.policy.quarantine_for(self.max_ttl);
+            self.jumps.retain(|old| jump.noticed < old.noticed.plus(kept));
+            if self.jumps.len() >= Self::JUMPS_MAX {
+                // As one that was as far as both and came as late as the second: no less than it was.
+                let first = self.jumps.remove(0);
+                self.jumps[0].ahead = self.jumps[0].ahead.saturating_add(first.ahead);
+            }
+            self.jumps.push(jump);
+            self.stand(sample.received);
         }
         Some(jump)
+    }
+
+    /// The standing of a node that was admitted, by its clock.
+    fn stand(&mut self, now: Moment) {
+        let Some(pass) = &self.admitted else {
+            return;
+        };
+        self.standing = if let Line::Off { micros, .. } = self.line {
+            Standing::Waiting { until: now.plus(LOOKED_AT_EVERY), cause: Cause::Off { micros } }
+        } else if self.settles_for(now) > self.policy.drift.allowance(pass.max_ttl)
+            && let Some(jump) = self.jumps_that_matter(now).max_by_key(|jump| jump.ahead)
+        {
+            let until = jump.noticed.plus(self.policy.quarantine_for(pass.max_ttl));
+            Standing::Waiting { until, cause: Cause::Clock(*jump) }
+        } else {
+            Standing::Voting(pass.clone())
+        };
+    }
+
+    /// What an operator should know of its fences: they follow clocks, so a clock was wrong once. Nothing
+    /// is wrong with them while they are remembered.
+    fn fences_ahead(&self, facts: &Facts) -> Option<String> {
+        let now = Fence::from_clock(facts.clock);
+        let ahead = Duration::from_micros(facts.remembers().get().saturating_sub(now.get()));
+        let is_right = !matches!(self.line, Line::Off { .. });
+        (is_right && ahead > self.policy.max_clock_skew.saturating_mul(2)).then(|| {
+            format!(
+                "its highest fence is {} ahead of its clock: do not let a majority of nodes lose \
+                 their memory before the clocks have come so far",
+                rounded(ahead)
+            )
+        })
     }
 
     /// Why this server may never vote, whatever it remembers.
@@ -434,44 +692,158 @@ impl Admission {
     fn disagreement(&self, record: &Record) -> Option<String> {
         match self.policy.max_ttl {
             Some(ours) if ours != record.max_ttl => Some(format!(
-                "its cluster has max_ttl {:?}, you are configured for {ours:?}: \
-                 max_ttl belongs to the cluster, leave it out to adopt it",
+                "its cluster has max_ttl {:?}, you are configured for {ours:?}: give every client \
+                 the same, with max_ttl={0:?} in the backend URL",
                 record.max_ttl
             )),
             _ => None,
         }
     }
 
-    /// The record that must stand there before the node can be judged, if not the present one.
-    fn successor(&self, record: &Record, facts: &Facts) -> Option<Record> {
-        if record.is_of_the_format_before() {
-            return Some(Record {
-                member: self.member.clone(),
-                replication_id: facts.server.replication_id.clone(),
-                ..record.clone()
-            });
-        }
-        match record.state {
-            RecordState::Admitted | RecordState::Barred => None,
-            RecordState::Quarantined if facts.clock < record.born => {
-                // The clock went back: how long it waited is unknown, so it waits again.
-                Some(Record { born: facts.clock, ..record.clone() })
+    /// The node waits. Says what is to stand in its record instead, once it has waited for long
+    /// enough, or where nobody can tell.
+    fn wait(
+        &mut self,
+        sent: Moment,
+        now: Moment,
+        text: &str,
+        record: &Record,
+        facts: &Facts,
+        peers: &Peers,
+    ) -> AdmissionStep {
+        // One that waits has given no votes, so the one before it may come back.
+        self.lives.waiting = Some(record.life);
+        let (left, successor) = match self.served(sent, now, record, facts, peers) {
+            Served::NotYet(_) if self.wants_peers => (ASKED_AGAIN_AFTER, None),
+            Served::NotYet(left) => (left, None),
+            Served::Yes(longer) => {
+                let may_vote = !self.policy.quarantine || self.is_known(now, longer, peers);
+                let left = if self.wants_peers { ASKED_AGAIN_AFTER } else { LOOKED_AT_EVERY };
+                (left, may_vote.then(|| self.admit(record, facts, peers)))
             }
-            RecordState::Quarantined => self.is_served(record, facts).then(|| Record {
-                state: RecordState::Admitted,
-                floor: record.floor.max(Fence::from_clock(facts.clock)),
-                ..record.clone()
-            }),
+            Served::Anew => {
+                self.doubted = None;
+                self.watched = self.watched.map(|watched| Watched { told: None, ..watched });
+                let clocks = self.clocks_to_wait_by(now, peers);
+                let again = Record { born: facts.clock, clocks, ..record.clone() };
+                (self.policy.quarantine_of(record), Some(again))
+            }
+        };
+        let cause = match self.line {
+            Line::Off { micros, .. } => Cause::Off { micros },
+            Line::InLine | Line::Unknown => Cause::of(record.origin),
+        };
+        self.standing = Standing::Waiting { until: now.plus(left), cause };
+        match successor {
+            Some(record) => AdmissionStep::Replace { expected: Some(Arc::from(text)), record },
+            None => AdmissionStep::Settled,
         }
     }
 
-    fn is_served(&self, record: &Record, facts: &Facts) -> bool {
-        !self.policy.quarantine || self.left_of_quarantine(record, facts).is_zero()
+    /// Whether enough is known of the others to let this one vote, which has waited for `longer` than
+    /// it must.
+    fn is_known(&mut self, now: Moment, longer: Duration, peers: &Peers) -> bool {
+        // Who granted with this node before it forgot had decided by then.
+        let slack = self.policy.max_clock_skew.saturating_mul(2);
+        let since = now.less(longer.saturating_add(slack));
+        // And who was not asked yet may say that it is too early.
+        self.wants_peers = !peers.are_tried || peers.others().any(|other| other.asked < since);
+        self.line == Line::InLine && !self.wants_peers
     }
 
-    fn left_of_quarantine(&self, record: &Record, facts: &Facts) -> Duration {
-        let served = Duration::from_micros(facts.clock.0.saturating_sub(record.born.0));
-        self.policy.quarantine_for(record.max_ttl).saturating_sub(served)
+    /// The record of a node that may vote from now on, above every number that it or anybody else may
+    /// have given: others remember those, and its clock is above those that nobody does.
+    fn admit(&self, record: &Record, facts: &Facts, peers: &Peers) -> Record {
+        let remembered = peers.others().map(|other| other.highest).filter(|h| !h.is_spent());
+        let floor = record.floor.max(Fence::from_clock(facts.clock));
+        Record {
+            state: RecordState::Admitted,
+            floor: remembered.fold(floor, Fence::max),
+            waits: None,
+            clocks: Vec::new(),
+            ..record.clone()
+        }
+    }
+
+    /// The clocks by which a life that begins to wait now is to be judged: none, unless its own is one
+    /// of a quorum that agrees.
+    fn clocks_to_wait_by(&self, now: Moment, peers: &Peers) -> Vec<Option<WallMicros>> {
+        let is_whole = peers.count() > 1 && peers.count() == self.policy.nodes;
+        let are_enough = self.line == Line::InLine && is_whole;
+        if are_enough { peers.clocks(now) } else { Vec::new() }
+    }
+
+    /// Whether the life that `record` describes has waited for long enough.
+    ///
+    /// Either we saw it wait for that long by our own clock. Or all members whose clocks were written
+    /// down when it began, at least a quorum, say so now: one of them that is right is enough. If one
+    /// of them does not answer or says otherwise, nobody can tell, and it begins anew. Even all of
+    /// them together cannot tell us that more time passed than we saw pass.
+    fn served(
+        &mut self,
+        sent: Moment,
+        now: Moment,
+        record: &Record,
+        facts: &Facts,
+        peers: &Peers,
+    ) -> Served {
+        let needed = self.policy.quarantine_of(record);
+        if !self.policy.quarantine {
+            return Served::Yes(Duration::ZERO);
+        }
+        let unseen = Watched { life: record.life, since: now, told: None };
+        let mut watched = self.watched.filter(|seen| seen.life == record.life).unwrap_or(unseen);
+        self.watched = Some(watched);
+        let seen = sent.since(watched.since);
+        if let Some(longer) = seen.checked_sub(needed) {
+            return Served::Yes(longer);
+        }
+        let by_watching = Served::NotYet(needed.saturating_sub(seen));
+        // A member that was not asked yet may be the one whose clock is right.
+        if peers.count() == 1 || peers.count() != record.nodes || !peers.are_tried {
+            return by_watching;
+        }
+        let went_back = facts.clock < record.born;
+        let all = peers.waited(&record.clocks, now);
+        let (Some(least), Some(most)) = (all.iter().min(), all.iter().max()) else {
+            return self.anew_or(by_watching);
+        };
+        let drift = self.policy.drift.allowance(*most);
+        let apart = most.saturating_sub(*least);
+        let is_missing = all.len() < record.clocks.iter().flatten().count();
+        if went_back || apart > self.policy.max_clock_skew.saturating_add(drift) {
+            // It may be that we stood still since some of them were asked.
+            let doubted = *self.doubted.get_or_insert(now);
+            self.wants_peers = !peers.are_tried || peers.others().any(|o| o.asked < doubted);
+            return if self.wants_peers { by_watching } else { self.anew_or(by_watching) };
+        }
+        if !is_missing {
+            self.doubted = None;
+        }
+        let (told_at, told) = *watched.told.get_or_insert((now, *least));
+        self.watched = Some(watched);
+        let passed = now.since(told_at);
+        let most = told.saturating_add(passed).saturating_add(self.policy.drift.allowance(passed));
+        let least = most.min(*least);
+        match least.checked_sub(needed) {
+            Some(_) if is_missing => {
+                // The one that does not answer may be the one that knows better. It may also be slow.
+                let doubted = *self.doubted.get_or_insert(now);
+                self.wants_peers = now < doubted.plus(ASKED_AGAIN_AFTER);
+                if self.wants_peers { by_watching } else { self.anew_or(by_watching) }
+            }
+            Some(longer) if all.len() >= peers.quorum() => Served::Yes(longer),
+            Some(_) => by_watching,
+            None => {
+                let left = needed.saturating_sub(seen).min(needed.saturating_sub(least));
+                Served::NotYet(left)
+            }
+        }
+    }
+
+    /// Where the recorded clocks tell nothing, the wait begins anew, if there are clocks to begin with.
+    fn anew_or(&self, otherwise: Served) -> Served {
+        if self.line == Line::InLine { Served::Anew } else { otherwise }
     }
 
     /// The record of a node that remembers nothing, or not enough.
@@ -492,40 +864,45 @@ impl Admission {
             } else {
                 RecordState::Admitted
             },
-            floor: old_floor.max(Fence::from_clock(facts.clock)),
+            // A clock that nobody has compared yet gives no floor: that comes when it is admitted.
+            floor: match self.policy.quarantine {
+                true => old_floor,
+                false => old_floor.max(Fence::from_clock(facts.clock)),
+            },
             born: facts.clock,
+            waits: old.and_then(|record| record.waits),
+            clocks: Vec::new(),
         }
     }
 
     fn settle(&mut self, now: Moment, text: &str, record: &Record, facts: &Facts) {
-        self.standing = match (record.state, self.suspended) {
-            (RecordState::Quarantined, _) => Standing::Waiting {
-                until: now.plus(self.left_of_quarantine(record, facts)),
-                cause: Cause::of(record.origin),
-            },
-            (RecordState::Barred, _) => {
-                Standing::Waiting { until: now.plus(Duration::from_secs(1)), cause: Cause::Barred }
-            }
-            (RecordState::Admitted, Some((until, jump))) if now < until => {
-                Standing::Waiting { until, cause: Cause::Clock(jump) }
-            }
-            (RecordState::Admitted, _) => {
-                self.suspended = None;
-                Standing::Voting(Arc::new(Pass {
-                    record: text.into(),
-                    generation: facts.generation,
-                    floor: record.floor,
-                    max_ttl: record.max_ttl,
-                }))
-            }
-        };
+        if record.state != RecordState::Admitted {
+            let (until, cause) = (now.plus(LOOKED_AT_EVERY), Cause::Barred);
+            self.standing = Standing::Waiting { until, cause };
+            return;
+        }
+        self.max_ttl = self.max_ttl.max(record.max_ttl);
+        self.admitted = Some(Arc::new(Pass {
+            record: text.into(),
+            generation: facts.generation,
+            floor: record.floor,
+            max_ttl: record.max_ttl,
+        }));
+        self.stand(now);
     }
 
     fn refuse(&mut self, reason: String) -> AdmissionStep {
+        self.admitted = None;
         self.standing = Standing::Refused { reason };
         AdmissionStep::Settled
     }
 }
+
+/// Long enough for the others to answer.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// What is waited for without an end in sight is looked at so often.
+const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
 /// What an operator should know of its memory.
 fn evicts(facts: &Facts) -> Option<String> {
@@ -534,6 +911,15 @@ fn evicts(facts: &Facts) -> Option<String> {
         "it may evict locks (maxmemory-policy {policy}): \
          set `maxmemory-policy noeviction`, or give it no maxmemory"
     ))
+}
+
+/// What an operator should know of a lock that nobody can have any more.
+fn spent(facts: &Facts) -> Option<String> {
+    facts.has_spent.then(|| {
+        "the fence of one of its locks is used up: somebody made it up, and nobody can acquire that \
+         lock again; use another name for it"
+            .into()
+    })
 }
 
 /// What an operator should know of its name.
@@ -559,8 +945,17 @@ impl Standing {
         }
     }
 
+    /// Whether the server that answers may not vote, however long a client waits.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused { .. } | Self::Foreign { .. })
+    }
+
     /// The pass, if the node votes.
     pub fn pass(&self) -> Option<&Pass> {
+        self.pass_shared().map(|pass| &**pass)
+    }
+
+    fn pass_shared(&self) -> Option<&Arc<Pass>> {
         match self {
             Self::Voting(pass) => Some(pass),
             _ => None,
@@ -575,7 +970,9 @@ impl Standing {
             Self::Unknown => "not connected yet".to_owned(),
             Self::Foreign { reason } => return Some(NodeError::Denied { reason: reason.clone() }),
             Self::Refused { reason } => reason.clone(),
-            Self::Waiting { cause: Cause::Barred, .. } => Cause::Barred.to_string(),
+            Self::Waiting { cause: cause @ (Cause::Barred | Cause::Off { .. }), .. } => {
+                cause.to_string()
+            }
             Self::Waiting { until, cause } => {
                 format!("{cause}: it does not vote for another {:.1?}", until.since(now))
             }
@@ -593,6 +990,16 @@ impl Cause {
     }
 }
 
+/// A length of time in one unit that people think in.
+fn rounded(time: Duration) -> String {
+    match time.saturating_add(Duration::from_millis(500)).as_secs() {
+        0..10 => format!("{time:.1?}"),
+        secs @ 10..7_200 => format!("{secs} s"),
+        secs @ 7_200..172_800 => format!("{} h", secs / 3_600),
+        secs => format!("{} d", secs / 86_400),
+    }
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -601,6 +1008,11 @@ impl fmt::Display for Cause {
                 f.write_str("it restarted, copied another server or got its first replica")
             }
             Self::Clock(jump) => jump.fmt(f),
+            Self::Off { micros } => {
+                let by = Duration::from_micros(micros.unsigned_abs());
+                let way = if *micros < 0 { "behind" } else { "ahead of" };
+                write!(f, "its clock is {} {way} the others: put it right", rounded(by))
+            }
             Self::Barred => f.write_str("its member list is being changed"),
         }
     }
@@ -609,6 +1021,7 @@ impl fmt::Display for Cause {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock_tests::Cluster;
     use crate::{Roster, ServerFacts, WallMicros};
 
     const SECOND: u64 = 1_000_000;
@@ -631,6 +1044,8 @@ mod tests {
             generation: 1,
             clock: WallMicros(clock),
             record: record.map(Record::to_string),
+            highest: Fence::ZERO,
+            has_spent: false,
             server: ServerFacts {
                 version: "redis 7.0.15".into(),
                 run_id: "run1".into(),
@@ -654,7 +1069,17 @@ mod tests {
         if facts.others.is_empty() {
             facts.others.push(facts.server.run_id.clone());
         }
-        admission.examine(now, now, &facts, 99, None)
+        let peers = alone(now, &facts);
+        admission.examine(now, now, &facts, 99, &peers)
+    }
+
+    fn look(admission: &mut Admission, now: Moment, facts: &Facts) -> AdmissionStep {
+        admission.examine(now, now, facts, 99, &alone(now, facts))
+    }
+
+    /// Nobody else is known.
+    fn alone(now: Moment, facts: &Facts) -> Peers {
+        Peers::none(ClockSample { sent: now, received: now, clock: facts.clock })
     }
 
     fn replaced(step: AdmissionStep) -> Record {
@@ -677,6 +1102,8 @@ mod tests {
             state: RecordState::Admitted,
             floor: Fence::new(5).unwrap(),
             born: WallMicros(1),
+            waits: None,
+            clocks: Vec::new(),
         }
     }
 
@@ -736,7 +1163,7 @@ mod tests {
             assert_eq!((record.state, record.origin), (RecordState::Quarantined, Origin::Later));
             assert_eq!(record.life, 99);
             assert!(record.is_by(&after.server));
-            assert!(record.floor.get() >= 50 * SECOND);
+            assert_eq!(record.floor, old.floor, "a clock that nobody compared gives no floor");
         }
     }
 
@@ -767,13 +1194,14 @@ mod tests {
     #[test]
     fn two_members_that_show_one_server_do_not_vote_until_they_show_two() {
         let policy = policy(3);
-        let names = ["a", "b"].map(MemberName::new);
-        let mut roster = Roster::new(3);
+        let names = ["a", "b", "c"].map(MemberName::new);
+        let mut roster = Roster::new(names.to_vec(), &policy);
         let mut members = ["a", "b"].map(|name| Admission::new(policy.clone(), name));
         let mut look = |members: &mut [Admission; 2], member: usize, facts: &Facts| {
             let twin = roster.show(member, facts);
             let now = Moment::from_nanos(facts.clock.0 * 1000);
-            members[member].examine(now, now, facts, 99, twin.map(|twin| &names[twin]));
+            let sample = ClockSample { sent: now, received: now, clock: facts.clock };
+            members[member].examine(now, now, facts, 99, &roster.peers(member, twin, sample));
             if let Some(twin) = twin {
                 members[twin].is_one_server_with(&names[member]);
             }
@@ -804,7 +1232,8 @@ mod tests {
     #[test]
     fn a_member_that_does_not_answer_shows_nobody() {
         let shown = facts(9, None);
-        let mut roster = Roster::new(2);
+        let names = ["a", "b"].map(MemberName::new);
+        let mut roster = Roster::new(names.to_vec(), &policy(2));
         assert_eq!(roster.show(0, &shown), None);
         assert_eq!(roster.show(1, &shown), Some(0));
         roster.hide(0);
@@ -834,7 +1263,7 @@ mod tests {
         let mut admission = Admission::new(policy.clone(), "a");
         let now = Moment::default();
         let mut look = |facts: &Facts| {
-            let step = admission.examine(now, now, facts, 99, None);
+            let step = admission.examine(now, now, facts, 99, &alone(now, facts));
             assert_eq!(step, AdmissionStep::Settled);
             (admission.standing().pass().is_some(), admission.compares())
         };
@@ -905,14 +1334,43 @@ mod tests {
         {
             let mut admission = Admission::new(policy.clone(), "a");
             let first = facts(9_000 * SECOND, Some(&admitted(&policy)));
-            admission.examine(at(100), at(100), &first, 0, None);
+            admission.examine(at(100), at(100), &first, 0, &alone(at(100), &first));
             assert!(admission.standing().pass().is_some());
             let now = at(100 + ago);
-            admission.examine(now, now, &second(5_000 - age), 0, None);
+            let second = second(5_000 - age);
+            admission.examine(now, now, &second, 0, &alone(now, &second));
             // A jump of the clock, which this is as well, is another matter.
             let is_refused = matches!(admission.standing(), Standing::Refused { .. });
             assert_eq!(is_refused, !votes, "{age} s old: {:?}", admission.standing());
         }
+    }
+
+    #[test]
+    fn a_life_that_was_seen_to_wait_is_a_successor_however_old_its_clock_makes_it() {
+        let policy = policy(3);
+        let mut admission = Admission::new(policy.clone(), "a");
+        let shown = |life: u128, state, born: u64| {
+            let run_id = format!("run{life}");
+            let born = WallMicros(born * SECOND);
+            let record = Record { life, run_id: run_id.clone(), state, born, ..admitted(&policy) };
+            let mut facts = facts(9_000 * SECOND, Some(&record));
+            facts.server.run_id = run_id;
+            facts
+        };
+        let first = shown(1, RecordState::Admitted, 5_000);
+        let waiting = shown(2, RecordState::Quarantined, 8_999);
+        // Its clock was set right meanwhile.
+        let aged = shown(2, RecordState::Admitted, 1);
+        for facts in [&first, &waiting, &aged, &aged] {
+            examine(&mut admission, facts);
+        }
+        assert!(!admission.standing().is_refusal(), "{:?}", admission.standing());
+
+        let mut admission = Admission::new(policy.clone(), "a");
+        for facts in [&first, &waiting, &first, &aged] {
+            examine(&mut admission, facts);
+        }
+        assert!(admission.standing().is_refusal(), "the first was there after it began");
     }
 
     #[test]
@@ -958,12 +1416,25 @@ mod tests {
 
     #[test]
     fn a_clock_that_went_back_makes_the_quarantine_start_again() {
-        let policy = policy(3);
-        let mut admission = Admission::new(policy.clone(), "a");
-        let record =
-            Record { state: RecordState::Quarantined, born: WallMicros(900), ..admitted(&policy) };
-        let again = replaced(examine(&mut admission, &facts(800, Some(&record))));
-        assert_eq!((again.state, again.born), (RecordState::Quarantined, WallMicros(800)));
+        // By more than it waited, and by less.
+        for (waited, back) in [(5 * SECOND, 10 * SECOND as i64), (20 * SECOND, 10 * SECOND as i64)]
+        {
+            let mut cluster = Cluster::new(3);
+            cluster.look_at_all();
+            cluster.forget(0);
+            cluster.look_at_all();
+            let began = cluster.record(0).born;
+            cluster.pass(waited);
+            // All but one: a clock that is alone is off, and begins nothing.
+            (cluster.nodes[0].off, cluster.nodes[1].off) = (-back, -back);
+            cluster.newcomer();
+            cluster.look_at_all();
+            cluster.look(0);
+            let record = cluster.record(0);
+            assert_eq!(record.state, RecordState::Quarantined);
+            assert_ne!(record.born, began);
+            assert_eq!(record.born, cluster.clock(0));
+        }
     }
 
     #[test]
@@ -1037,17 +1508,17 @@ mod tests {
         let mut admission = Admission::new(policy, "a");
         let at = |s: u64| Moment::from_millis(s * 1000);
         let shows = |s: u64| facts(s * SECOND, Some(&record));
-        admission.examine(at(100), at(100), &shows(5_000), 0, None);
+        look(&mut admission, at(100), &shows(5_000));
         assert!(admission.standing().pass().is_some());
-        admission.examine(at(101), at(101), &shows(5_001 + 3_600), 0, None);
+        look(&mut admission, at(101), &shows(5_001 + 3_600));
         let Standing::Waiting { until, cause: Cause::Clock(jump) } = admission.standing() else {
             panic!("{:?}", admission.standing());
         };
         assert_eq!(*until, at(101).plus(Duration::from_millis(32_302)));
         assert!((jump.micros - 3_600_000_000).abs() < 20_000, "{jump:?}");
-        admission.examine(at(120), at(120), &shows(5_020 + 3_600), 0, None);
+        look(&mut admission, at(120), &shows(5_020 + 3_600));
         assert!(admission.standing().pass().is_none(), "still sitting it out");
-        admission.examine(at(134), at(134), &shows(5_034 + 3_600), 0, None);
+        look(&mut admission, at(134), &shows(5_034 + 3_600));
         assert!(admission.standing().pass().is_some());
     }
 
@@ -1060,7 +1531,7 @@ mod tests {
             let mut facts = facts(shown * SECOND, Some(&record));
             facts.server.expires_by_wall = false;
             let at = Moment::from_millis(s * 1000);
-            admission.examine(at, at, &facts, 0, None);
+            look(&mut admission, at, &facts);
             assert!(admission.standing().pass().is_some(), "{:?}", admission.standing());
             let offset = (shown - s) as i64 * SECOND as i64;
             assert_eq!(

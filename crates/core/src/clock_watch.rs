@@ -27,6 +27,12 @@ pub struct ClockSample {
 pub struct ClockJump {
     /// By how many microseconds, at least; negative for back.
     pub micros: i64,
+    /// How far ahead it may have gone; zero if it went back.
+    pub ahead: Duration,
+    /// When we knew, by our clock.
+    pub noticed: Moment,
+    /// What the node's clock showed then.
+    pub shown: WallMicros,
 }
 
 /// Follows the clock of one node.
@@ -37,11 +43,48 @@ pub struct ClockWatch {
 }
 
 /// Node clock minus ours, in microseconds, lay within `low..=high` at `at`.
-#[derive(Debug, Clone, Copy)]
-struct Bounds {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
     low: i64,
     high: i64,
     at: Moment,
+}
+
+impl Bounds {
+    /// What `sample` tells by itself.
+    pub(crate) fn of(sample: ClockSample) -> Self {
+        // A node may say anything, and nothing that it says may overflow.
+        let clock = i64::try_from(sample.clock.0).unwrap_or(i64::MAX);
+        Self {
+            low: clock.saturating_sub(micros(sample.received)).saturating_sub(1),
+            high: clock.saturating_sub(micros(sample.sent)).saturating_add(1),
+            at: sample.received,
+        }
+    }
+
+    /// What both allow; only this, if nothing is.
+    pub(crate) fn sharper(self, other: Self) -> Self {
+        let (low, high) = (self.low.max(other.low), self.high.min(other.high));
+        if low <= high { Self { low, high, ..self } } else { self }
+    }
+
+    /// How far this clock is ahead of `other`, at least; negative if it is behind, zero if the two may
+    /// agree.
+    pub(crate) fn ahead_of(self, other: Self) -> i64 {
+        let ahead = self.low.saturating_sub(other.high);
+        let behind = other.low.saturating_sub(self.high);
+        if ahead > 0 { ahead } else { behind.max(0).saturating_neg() }
+    }
+
+    /// What the node's clock shows at `now`, at most.
+    pub(crate) fn latest(self, now: Moment) -> WallMicros {
+        WallMicros(micros(now).saturating_add(self.high).max(0) as u64)
+    }
+
+    /// What the node's clock shows at `now`, at least.
+    pub(crate) fn earliest(self, now: Moment) -> WallMicros {
+        WallMicros(micros(now).saturating_add(self.low).max(0) as u64)
+    }
 }
 
 impl ClockWatch {
@@ -52,13 +95,7 @@ impl ClockWatch {
 
     /// Takes a reading. Upon a jump, later readings are judged from the new time.
     pub fn observe(&mut self, sample: ClockSample) -> Option<ClockJump> {
-        // A node may say anything, and nothing that it says may overflow.
-        let clock = sample.clock.0 as i64;
-        let fresh = Bounds {
-            low: clock.saturating_sub(micros(sample.received)).saturating_sub(1),
-            high: clock.saturating_sub(micros(sample.sent)).saturating_add(1),
-            at: sample.received,
-        };
+        let fresh = Bounds::of(sample);
         let known = self.bounds.replace(fresh)?;
         if sample.received <= known.at {
             // An answer that was overtaken by a later one tells nothing new.
@@ -67,10 +104,21 @@ impl ClockWatch {
         }
         let slack = whole_micros(self.drift.allowance(sample.received.since(known.at)));
         if fresh.low > known.high.saturating_add(slack) {
-            return Some(ClockJump { micros: fresh.low.saturating_sub(known.high) });
+            let most = fresh.high.saturating_sub(known.low);
+            return Some(ClockJump {
+                micros: fresh.low.saturating_sub(known.high),
+                ahead: Duration::from_micros(most.unsigned_abs()),
+                noticed: sample.received,
+                shown: sample.clock,
+            });
         }
         if fresh.high < known.low.saturating_sub(slack) {
-            return Some(ClockJump { micros: fresh.high.saturating_sub(known.low) });
+            return Some(ClockJump {
+                micros: fresh.high.saturating_sub(known.low),
+                ahead: Duration::ZERO,
+                noticed: sample.received,
+                shown: sample.clock,
+            });
         }
         // What both readings allow is sharper than either. The fixed part of the allowance must not
         // add up, so only the share of time widens, and a reading that agrees by the fixed part alone
@@ -87,6 +135,11 @@ impl ClockWatch {
         let (low, high) = (fresh.low.max(known.low), fresh.high.min(known.high));
         self.bounds = Some(if low <= high { Bounds { low, high, ..fresh } } else { known });
         None
+    }
+
+    /// What is known of the clock.
+    pub(crate) fn bounds(&self) -> Option<Bounds> {
+        self.bounds
     }
 
     /// Node clock minus ours in microseconds: the middle of what is known.
@@ -186,12 +239,12 @@ mod tests {
     fn jumps_either_way_are_noticed_at_the_next_reading() {
         for jump in [3_600_000, -3_600_000, 50, -50] {
             let mut watch = ClockWatch::new(Drift::DEFAULT);
-            assert_eq!(watch.observe(sample(1_000_000, 1, 7)), None);
-            assert_eq!(watch.observe(sample(1_001_000, 1, 7)), None);
-            let seen = watch.observe(sample(1_002_000, 1, 7 + jump)).expect("a jump");
+            assert_eq!(watch.observe(sample(9_000_000, 1, 7)), None);
+            assert_eq!(watch.observe(sample(9_001_000, 1, 7)), None);
+            let seen = watch.observe(sample(9_002_000, 1, 7 + jump)).expect("a jump");
             assert_eq!(seen.micros.signum(), jump.signum());
             assert!((seen.micros - jump * 1000).abs() < 5_000, "{seen:?}");
-            assert_eq!(watch.observe(sample(1_003_000, 1, 7 + jump)), None, "judged anew");
+            assert_eq!(watch.observe(sample(9_003_000, 1, 7 + jump)), None, "judged anew");
         }
     }
 

@@ -20,6 +20,9 @@ impl Fence {
     /// leave room for others to go one higher, more than 10^12 times.
     const CLOCK_MAX: u64 = (1 << 53) - (1 << 40);
 
+    /// Half of that room: so many acquisitions after a wild clock, a lock is still like any other.
+    pub const SPENT_ABOVE: u64 = Self::CLOCK_MAX + (1 << 39);
+
     /// A fence, if the number is below 2^53.
     pub const fn new(number: u64) -> Option<Self> {
         if number <= Self::MAX.0 { Some(Self(number)) } else { None }
@@ -34,6 +37,12 @@ impl Fence {
     #[must_use]
     pub fn next(self) -> Self {
         Self((self.0 + 1).min(Self::MAX.0))
+    }
+
+    /// Whether neither a clock nor those who went one higher got here: somebody made it up. It is no floor for other locks, or
+    /// one such lock would end them all.
+    pub fn is_spent(self) -> bool {
+        self.0 > Self::SPENT_ABOVE
     }
 
     /// What the clock proposes. Safety never rests on it: a good clock only makes the first round
@@ -78,5 +87,13 @@ mod tests {
         assert_eq!(Fence::proposal(WallMicros(9_000), seen).get(), 9_000);
         let wild = Fence::proposal(WallMicros(u64::MAX), seen);
         assert!(wild > seen && wild.next() > wild, "a wild clock leaves room above it");
+    }
+
+    #[test]
+    fn a_fence_is_spent_only_where_no_clock_and_no_use_can_have_brought_it() {
+        let wild = Fence::from_clock(WallMicros(u64::MAX));
+        assert!(!wild.is_spent() && !wild.next().is_spent(), "the next one after a wild clock");
+        assert!(!Fence::new(wild.get() + 1_000_000_000).unwrap().is_spent());
+        assert!(Fence::MAX.is_spent());
     }
 }

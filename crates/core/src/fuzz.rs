@@ -7,13 +7,17 @@ use leasehold_testkit::{Input, fuzz};
 
 use crate::{
     Admission, AdmissionPolicy, AdmissionStep, ClockSample, Drift, Facts, Fence, Fingerprint,
-    Holder, LABEL_BYTES_MAX, Lease, LockName, MemberName, Moment, NAME_BYTES_MAX, Origin, Owner,
-    Record, RecordState, Role, ServerFacts, Standing, Ttl, WallMicros,
+    Holder, LABEL_BYTES_MAX, Lease, LockName, MemberName, Moment, NAME_BYTES_MAX, NodeError,
+    Origin, Owner, Record, RecordState, Role, Roster, ServerFacts, Standing, Ttl, WallMicros,
 };
 
 const RECORD: &[u8] = b"leasehold2 cluster=00f1e2d3c4b5a697 nodes=5 member=a:6379/0 max_ttl=30000 \
     life=0123456789abcdef0123456789abcdef run=f00 replid=ba5 origin=first state=admitted \
     floor=1800000000000000 born=1800000000000000";
+const RECORD_WAITING: &[u8] = b"leasehold2 cluster=00f1e2d3c4b5a697 nodes=3 member=a:6379/0 \
+    max_ttl=30000 life=0123456789abcdef0123456789abcdef run=f00 replid=ba5 origin=later \
+    state=quarantined floor=12 born=1800000000000000 waits=300000 \
+    clocks=1800000000000000,-,1800000000000001";
 const RECORD_BEFORE: &[u8] = b"leasehold1 cluster=00f1e2d3c4b5a697 nodes=5 max_ttl=30000 \
     life=0123456789abcdef0123456789abcdef run=f00 state=admitted floor=1800000000000000 \
     born=1800000000000000";
@@ -32,10 +36,20 @@ fn word(input: &mut Input<'_>) -> String {
     std::iter::once('r').chain(rest).collect()
 }
 
+/// No clocks, or as many as there are nodes.
+fn clocks(input: &mut Input<'_>, nodes: usize) -> Vec<Option<WallMicros>> {
+    let count = if input.below(2) == 0 { nodes } else { 0 };
+    (0..count).map(|_| (input.below(3) > 0).then(|| WallMicros(input.number()))).collect()
+}
+
 fn record(input: &mut Input<'_>) -> Record {
+    let nodes = match input.below(2) {
+        0 => input.number() as usize,
+        _ => 1 + input.below(7),
+    };
     Record {
         cluster: Fingerprint::of_members([input.text().as_str()]),
-        nodes: input.number() as usize,
+        nodes,
         member: MemberName::new(&format!("m{}", input.text())),
         max_ttl: Duration::from_millis(input.number()),
         life: u128::from(input.number()) << 64 | u128::from(input.number()),
@@ -45,12 +59,14 @@ fn record(input: &mut Input<'_>) -> Record {
         state: input.pick(&[RecordState::Admitted, RecordState::Quarantined, RecordState::Barred]),
         floor: fence(input),
         born: WallMicros(input.number()),
+        waits: (input.below(2) == 0).then(|| Duration::from_millis(input.number())),
+        clocks: if nodes < 8 { clocks(input, nodes) } else { Vec::new() },
     }
 }
 
 #[test]
 fn any_text_is_a_record_or_is_not_and_a_record_prints_back_to_itself() {
-    fuzz(5000, &[RECORD, RECORD_BEFORE, b"leasehold3 x", b"leasehold1"], |input| {
+    fuzz(5000, &[RECORD, RECORD_WAITING, RECORD_BEFORE, b"leasehold3 x", b"leasehold1"], |input| {
         let text = input.rest_as_text();
         if let Ok(record) = Record::parse(&text) {
             if record.is_of_the_format_before() {
@@ -138,10 +154,6 @@ fn policy() -> AdmissionPolicy {
     }
 }
 
-fn member() -> MemberName {
-    policy().member("a")
-}
-
 /// What a node may say of itself, whatever its state of mind.
 fn facts(input: &mut Input<'_>, written: Option<&str>) -> Facts {
     let record = match input.below(4) {
@@ -150,9 +162,15 @@ fn facts(input: &mut Input<'_>, written: Option<&str>) -> Facts {
         2 => {
             let foreign = record(input);
             let cluster = if input.below(4) == 0 { foreign.cluster } else { policy().cluster };
-            let member = if input.below(4) == 0 { foreign.member.clone() } else { member() };
+            let member = match input.below(4) {
+                0 => foreign.member.clone(),
+                1 => policy().member("b"),
+                _ => policy().member("a"),
+            };
             let (run_id, replication_id) = ("one".into(), "one".into());
-            let ours = Record { cluster, nodes: 3, member, run_id, replication_id, ..foreign };
+            let clocks = clocks(input, 3);
+            let ours =
+                Record { cluster, nodes: 3, member, run_id, replication_id, clocks, ..foreign };
             Some(ours.to_string())
         }
         _ => written.map(str::to_owned),
@@ -161,6 +179,8 @@ fn facts(input: &mut Input<'_>, written: Option<&str>) -> Facts {
         generation: input.number(),
         clock: WallMicros(input.number()),
         record,
+        highest: fence(input),
+        has_spent: false,
         server: ServerFacts {
             version: input.text(),
             run_id: input.pick(&["one", "two"]).to_owned(),
@@ -179,36 +199,58 @@ fn facts(input: &mut Input<'_>, written: Option<&str>) -> Facts {
 #[test]
 fn whatever_a_node_says_it_votes_only_with_an_admitted_record_of_our_cluster_and_its_own() {
     fuzz(5000, &[], |input| {
-        let mut admission = Admission::new(policy(), "a");
+        let names = ["a", "b", "c"].map(MemberName::new);
+        let mut roster = Roster::new(names.to_vec(), &policy());
+        let mut members = ["a", "b", "c"].map(|name| Admission::new(policy(), name));
         let (mut written, mut at) = (None, Moment::default());
         while !input.is_empty() {
             let sent = at.plus(Duration::from_nanos(input.number()));
             at = sent.plus(Duration::from_nanos(input.number()));
-            let facts = facts(input, written.as_deref());
-            let twin = (input.below(8) == 0).then(|| MemberName::new("b"));
-            let life = u128::from(input.number());
-            match admission.examine(sent, at, &facts, life, twin.as_ref()) {
-                AdmissionStep::Settled => {}
-                AdmissionStep::Replace { record, .. } => written = Some(record.to_string()),
+            let number = input.below(8).min(2);
+            if input.below(8) == 0 {
+                roster.hide(number);
+                members[number].down(NodeError::TimedOut { after: Duration::ZERO });
+                continue;
             }
+            let facts = facts(input, written.as_deref());
+            let twin = (input.below(8) == 0).then_some((number + 1) % 3);
+            let life = u128::from(input.number());
+            let sample = ClockSample { sent, received: at, clock: facts.clock };
+            let peers = roster.peers(number, twin, sample);
+            match members[number].examine(sent, at, &facts, life, &peers) {
+                AdmissionStep::Settled => {}
+                AdmissionStep::Replace { record, .. } => {
+                    // What nobody could read back would never vote again.
+                    assert_eq!(Record::parse(&record.to_string()), Ok(record.clone()));
+                    written = Some(record.to_string());
+                }
+            }
+            roster.note(number, sent, &members[number], &facts);
+            for (other, admission) in members.iter_mut().enumerate() {
+                admission.compared(at, roster.line(other));
+            }
+            let admission = &mut members[number];
             let clock = WallMicros(input.number());
             admission.observe_clock(ClockSample { sent, received: at, clock });
             let standing = admission.standing();
             standing.look_again_in(at, Duration::from_secs(1));
             assert_eq!(standing.objection(at).is_none(), standing.pass().is_some());
+            let late = admission.settles_for(at);
+            let _: Moment = at.plus(late);
             if let Standing::Voting(pass) = standing {
                 let record = Record::parse(&pass.record).unwrap();
                 assert_eq!(record.cluster, policy().cluster);
                 assert_eq!(record.state, RecordState::Admitted);
-                assert_eq!(record.member, member());
+                assert_eq!(&record.member, admission.member());
                 assert!(record.is_by(&facts.server) && twin.is_none());
                 assert!(facts.others.iter().all(|other| *other == facts.server.run_id));
                 assert_eq!((pass.floor, pass.max_ttl), (record.floor, record.max_ttl));
+                assert!(late <= policy().drift.allowance(pass.max_ttl));
             }
             if let Some((text, raised)) = Record::raised(&facts, duration(input)) {
                 assert!(Record::parse(&text).unwrap().floor < raised.floor);
             }
         }
-        let _: Option<Arc<str>> = admission.standing().pass().map(|pass| pass.record.clone());
+        let _: Option<Arc<str>> = members[0].standing().pass().map(|pass| pass.record.clone());
     });
 }

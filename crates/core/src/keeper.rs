@@ -15,6 +15,12 @@ pub enum LossReason {
         /// What the last failed extension met with, if one was tried.
         last: Option<String>,
     },
+    /// The clocks of its nodes went ahead, so they ended it early. If all of them did, it was this
+    /// machine that stood still.
+    ClocksAhead {
+        /// How much earlier than it would have ended.
+        by: Duration,
+    },
     /// The longest time that the caller allowed is over.
     MaxHold {
         /// That time.
@@ -36,6 +42,8 @@ pub struct Keeper {
     /// What a refresh has to go beyond, if one is due.
     refresh_above: Option<Fence>,
     last_failure: Option<String>,
+    /// How much earlier the lease ends than it would have, because clocks went ahead.
+    cut_by: Duration,
 }
 
 /// What a keeper wants.
@@ -63,6 +71,7 @@ impl Keeper {
             gave_way: false,
             refresh_above: None,
             last_failure: None,
+            cut_by: Duration::ZERO,
         }
     }
 
@@ -115,7 +124,11 @@ impl Keeper {
             return KeeperStep::Lost(LossReason::MaxHold { limit });
         }
         if now >= self.lease.deadline {
-            return KeeperStep::Lost(LossReason::Expired { last: self.last_failure.clone() });
+            let reason = match self.cut_by {
+                Duration::ZERO => LossReason::Expired { last: self.last_failure.clone() },
+                by => LossReason::ClocksAhead { by },
+            };
+            return KeeperStep::Lost(reason);
         }
         if self.extends && now >= self.next_extend {
             return KeeperStep::Extend;
@@ -128,6 +141,18 @@ impl Keeper {
             wake = wake.min(end);
         }
         KeeperStep::WaitUntil(wake)
+    }
+
+    /// The nodes keep the lease until `deadline` only, because their clocks went ahead.
+    pub fn cut(&mut self, deadline: Moment) {
+        if deadline < self.lease.deadline {
+            let by = self.lease.deadline.since(deadline);
+            // No lease can end earlier than it began.
+            self.cut_by = self.cut_by.saturating_add(by).min(self.lease.ttl.get());
+            self.lease.deadline = deadline;
+            // At once, if it extends: the nodes that still keep it can keep it from now on.
+            self.next_extend = self.next_extend.min(deadline.less(self.lease.ttl.get()));
+        }
     }
 
     /// An answer showed a fence above our token. So says a node that forgot and is back, with a floor
@@ -177,7 +202,10 @@ impl Keeper {
             self.refresh_above = None;
         }
         self.lease.token = self.lease.token.max(token);
-        self.lease.deadline = self.lease.deadline.max(deadline);
+        if deadline > self.lease.deadline {
+            self.cut_by = Duration::ZERO;
+            self.lease.deadline = deadline;
+        }
         let every = Self::extend_every(&self.lease);
         // Nodes or a process that stood still make many leases late, and then extend them together.
         self.is_in_a_crowd = self.lease.uncertain || now.since(self.next_extend) > every / 8;
@@ -219,6 +247,10 @@ impl fmt::Display for LossReason {
             Self::Expired { last: Some(last) } => {
                 write!(f, "its deadline passed and it could not be extended: {last}")
             }
+            Self::ClocksAhead { by } => write!(
+                f,
+                "the clocks of its nodes went ahead, or this machine stood still, so it ended {by:.1?} early"
+            ),
             Self::MaxHold { limit } => write!(f, "it was held for max_hold, {limit:?}"),
         }
     }
@@ -448,5 +480,42 @@ mod tests {
         assert_eq!((keeper.lease().fence, keeper.lease().token), (SEVEN, number(22)));
         keeper.superseded(number(20));
         assert_eq!(next_round(&mut keeper), (number(22), number(22)), "20 is below it by now");
+    }
+
+    #[test]
+    fn clocks_that_went_ahead_end_a_lease_early_and_that_is_said() {
+        let mut keeper = Keeper::new(lease(), ms(0), true, None);
+        keeper.cut(ms(3500));
+        assert_eq!(keeper.lease().deadline, ms(3000), "never later");
+        keeper.cut(ms(2500));
+        keeper.cut(ms(2400));
+        assert_eq!(keeper.lease().deadline, ms(2400));
+        let by = Duration::from_millis(600);
+        let reason = LossReason::ClocksAhead { by };
+        assert_eq!(keeper.step(ms(2400)), KeeperStep::Lost(reason.clone()));
+        assert!(reason.to_string().contains("ended 600.0ms early"), "{reason}");
+        // An answer cannot bring it back.
+        keeper.extended(ms(2400), ms(5400), SEVEN);
+        assert_eq!(keeper.lease().deadline, ms(2400));
+    }
+
+    #[test]
+    fn a_lease_that_was_extended_after_its_clocks_went_ahead_ends_like_any_other() {
+        let mut keeper = Keeper::new(lease(), ms(0), true, None);
+        keeper.cut(ms(2500));
+        keeper.extended(ms(1000), ms(4000), SEVEN);
+        assert_eq!(keeper.lease().deadline, ms(4000));
+        let lost = KeeperStep::Lost(LossReason::Expired { last: None });
+        assert_eq!(keeper.step(ms(4000)), lost);
+    }
+
+    #[test]
+    fn a_lease_that_is_cut_is_extended_at_once_or_ends_in_time() {
+        let mut kept = Keeper::new(lease(), ms(0), true, None);
+        kept.cut(ms(700));
+        assert_eq!(kept.step(ms(500)), KeeperStep::Extend);
+        let mut manual = Keeper::new(lease(), ms(0), false, None);
+        manual.cut(ms(700));
+        assert_eq!(manual.step(ms(500)), KeeperStep::WaitUntil(ms(700)));
     }
 }

@@ -7,14 +7,17 @@
 //! * Words: [`LockName`], [`Holder`], [`Ttl`], [`Fence`], [`Lease`].
 //! * One node: [`LockTable`] is what a node does, as a function; [`Request`] and [`Reply`] are the
 //!   only words exchanged with it; [`Admission`] decides whether its answers count, [`Roster`] that
-//!   no server is counted twice.
+//!   no server is counted twice and none whose clock is off the others'.
 //! * Many nodes: [`Quorum`] counts, [`rounds`] put one question to all nodes.
 //! * Time: [`Keeper`] decides when to extend and when a lease is lost, [`Backoff`] when to ask again,
 //!   [`Proposals`] which number to ask for.
 
 mod admission;
 mod backoff;
+#[cfg(test)]
+mod clock_tests;
 mod clock_watch;
+mod ends;
 mod fence;
 #[cfg(test)]
 mod fuzz;
@@ -34,6 +37,7 @@ mod time;
 pub use admission::{Admission, AdmissionPolicy, AdmissionStep, Cause, Pass, Standing, quarantine};
 pub use backoff::{Backoff, RetryPolicy};
 pub use clock_watch::{ClockJump, ClockSample, ClockWatch};
+pub use ends::Ends;
 pub use fence::Fence;
 pub use holder::{Holder, HolderError, LABEL_BYTES_MAX};
 pub use keeper::{Keeper, KeeperStep, LossReason};
@@ -47,5 +51,5 @@ pub use name::{LockName, NAME_BYTES_MAX, NameError};
 pub use proposals::{Outlook, Proposals};
 pub use quorum::{Quorum, Tally};
 pub use record::{Fingerprint, MemberName, Origin, Record, RecordError, RecordState};
-pub use roster::Roster;
+pub use roster::{Line, Peers, Roster};
 pub use time::{Drift, Moment, TTL_MIN, Ttl, TtlError};

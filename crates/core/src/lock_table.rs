@@ -35,6 +35,20 @@ impl LockTable {
         self.record.as_deref()
     }
 
+    /// The highest fence of any lock that is not spent.
+    pub fn highest(&self) -> Fence {
+        self.fences().filter(|fence| !fence.is_spent()).max().unwrap_or(Fence::ZERO)
+    }
+
+    /// Whether the fence of a lock is spent.
+    pub fn has_spent(&self) -> bool {
+        self.fences().any(Fence::is_spent)
+    }
+
+    fn fences(&self) -> impl Iterator<Item = Fence> {
+        self.locks.values().filter_map(|entry| entry.fence)
+    }
+
     /// Who owns `lock` at `now`, for those who watch from outside.
     pub fn owner(&self, now: Moment, lock: &LockName) -> Option<&Holder> {
         let (owner, until) = self.locks.get(lock)?.owner.as_ref()?;
@@ -249,6 +263,8 @@ mod tests {
             state: RecordState::Admitted,
             floor: Fence::new(floor).unwrap(),
             born: WallMicros(0),
+            waits: None,
+            clocks: Vec::new(),
         }
         .to_string();
         let mut table = LockTable::new();

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Fence, Holder, LockName, Ttl};
+use crate::{Fence, Holder, LockName, Record, Ttl};
 
 /// A node's (or a holder's) wall clock: microseconds since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -195,6 +195,10 @@ pub struct Facts {
     pub clock: WallMicros,
     /// The identity record, as it stands there.
     pub record: Option<String>,
+    /// The highest fence of any lock there that is not spent; zero if there is none.
+    pub highest: Fence,
+    /// Whether the fence of a lock there is spent.
+    pub has_spent: bool,
     /// What kind of server this is.
     pub server: ServerFacts,
     /// The run ids that other connections to the same address met.
@@ -376,6 +380,22 @@ impl fmt::Display for NodeError {
             | Self::Overloaded { reason } => f.write_str(reason),
             Self::Garbled { reason } => write!(f, "unexpected answer: {reason}"),
         }
+    }
+}
+
+impl Facts {
+    /// The highest number that the node remembers, or may have forgotten in an orderly way: nobody may
+    /// be given it again.
+    pub fn remembers(&self) -> Fence {
+        let record = self.record.as_deref().and_then(|text| Record::parse(text).ok());
+        self.highest.max(record.map_or(Fence::ZERO, |record| record.floor))
+    }
+}
+
+impl NodeError {
+    /// Whether only a person can change it.
+    pub fn is_denial(&self) -> bool {
+        matches!(self, Self::Denied { .. })
     }
 }
 

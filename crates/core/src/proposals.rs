@@ -4,23 +4,33 @@ use std::collections::HashMap;
 
 use crate::{Admission, Fence, LockName, Moment, WallMicros};
 
-/// What the voting nodes show together: their clocks and their floors.
+/// What the nodes that may be asked show together: their clocks, as far as these are in line, and their
+/// floors.
 #[derive(Debug, Clone, Default)]
 pub struct Outlook {
     offsets: Vec<i64>,
     floor: Fence,
+    /// Whether one of them may be asked at all.
+    is_any: bool,
 }
 
 impl Outlook {
     /// Looks at one more node.
     pub fn add(&mut self, admission: &Admission) {
-        if let Some(pass) = admission.standing().pass() {
-            self.floor = self.floor.max(pass.floor);
-            self.offsets.extend(admission.clock_offset_micros());
+        if let Some(pass) = admission.pass_to_extend() {
+            self.is_any = true;
+            let votes = admission.standing().pass().is_some();
+            if votes || admission.is_in_line() {
+                self.floor = self.floor.max(pass.floor);
+            }
+            // A node that waits because its clock went ahead still extends, and so takes a number.
+            self.offsets.extend(admission.clock_offset_micros().filter(|_| admission.is_in_line()));
         }
     }
 
-    /// The clock in the middle of the nodes'; our own, `wall`, only while no node is known.
+    /// The clock in the middle of the nodes' that are in line; our own, `wall`, only while there is nobody
+    /// to ask. None at all where nodes may be asked and no clock is known to be right: a number that
+    /// follows a wrong clock stays on the nodes, whatever becomes of the question.
     ///
     /// Proposals follow the nodes' clocks rather than our own: the floor of a node that lost its
     /// memory is its clock, so a holder with a clock of its own could leave fences above it that
@@ -32,6 +42,7 @@ impl Outlook {
                 let ours = (now.as_nanos() / 1000) as i64;
                 WallMicros(u64::try_from(ours.saturating_add(*offset)).unwrap_or(0))
             }
+            None if self.is_any => WallMicros(0),
             None => wall(),
         }
     }
@@ -95,7 +106,7 @@ mod tests {
     }
 
     fn outlook(offsets: &[i64], floor: u64) -> Outlook {
-        Outlook { offsets: offsets.to_vec(), floor: fence(floor) }
+        Outlook { offsets: offsets.to_vec(), floor: fence(floor), is_any: !offsets.is_empty() }
     }
 
     #[test]
@@ -109,6 +120,14 @@ mod tests {
         ] {
             assert_eq!(outlook(offsets, 0).clock(NOW, || WALL), WallMicros(clock), "{offsets:?}");
         }
+    }
+
+    #[test]
+    fn a_number_follows_no_clock_where_nodes_may_be_asked_and_none_is_in_line() {
+        let lock = LockName::new("l").unwrap();
+        let outlook = Outlook { is_any: true, ..outlook(&[], 7) };
+        let next = Proposals::default().next(&lock, fence(9), outlook, NOW, || WALL);
+        assert_eq!(next, fence(10));
     }
 
     #[test]

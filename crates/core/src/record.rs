@@ -45,6 +45,13 @@ pub struct Record {
     pub floor: Fence,
     /// When this life began, by the node's clock.
     pub born: WallMicros,
+    /// How long this life must wait before it votes, where that is longer than `max_ttl` says: the
+    /// list before it had a longer one.
+    pub waits: Option<Duration>,
+    /// What the clocks of the members showed when this life began to wait, at most, by the order of
+    /// their names; empty where too few agreed with this node's. How long it waited is told by all of
+    /// them together.
+    pub clocks: Vec<Option<WallMicros>>,
 }
 
 /// Whether a node votes.
@@ -59,7 +66,7 @@ pub enum RecordState {
 }
 
 /// The name of a member as one word: what would end a word, or cannot be seen, is written as `%xx`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct MemberName(String);
 
 /// What came before a life.
@@ -165,7 +172,7 @@ impl Record {
     ///
     /// First the floor goes up, then what lies below it may be forgotten: so nothing that is
     /// dropped can be given again.
-    pub fn raised(facts: &Facts, retention: Duration) -> Option<(String, Self)> {
+    pub(crate) fn raised(facts: &Facts, retention: Duration) -> Option<(String, Self)> {
         let text = facts.record.clone()?;
         let record = Self::parse(&text).ok().filter(|record| !record.is_of_the_format_before())?;
         let retention = u64::try_from(retention.as_micros()).ok()?;
@@ -218,8 +225,23 @@ impl Record {
             state: RecordState::parse(field("state")?)?,
             floor: Fence::new(field("floor")?.parse().ok()?)?,
             born: WallMicros(field("born")?.parse().ok()?),
+            waits: None,
+            clocks: Vec::new(),
         };
-        words.next().is_none().then_some(record)
+        words.try_fold(record, |record, word| match word.split_once('=')? {
+            ("waits", millis) if record.waits.is_none() && record.clocks.is_empty() => {
+                Some(Self { waits: Some(Duration::from_millis(millis.parse().ok()?)), ..record })
+            }
+            ("clocks", clocks) if record.clocks.is_empty() => {
+                let clock = |text: &str| match text {
+                    "-" => Some(None),
+                    micros => Some(Some(WallMicros(micros.parse().ok()?))),
+                };
+                let clocks = clocks.split(',').map(clock).collect::<Option<Vec<_>>>()?;
+                (clocks.len() == record.nodes).then_some(Self { clocks, ..record })
+            }
+            _ => None,
+        })
     }
 
     /// Whether `server` is the one that had this record written, with the memory that it had then.
@@ -277,7 +299,20 @@ impl fmt::Display for Record {
         write!(f, "{FORMAT} cluster={} nodes={} ", self.cluster, self.nodes)?;
         write!(f, "member={} max_ttl={} ", self.member, self.max_ttl.as_millis())?;
         write!(f, "life={:032x} run={} replid={} ", self.life, self.run_id, self.replication_id)?;
-        write!(f, "origin={origin} state={state} floor={} born={}", self.floor, self.born.0)
+        write!(f, "origin={origin} state={state} floor={} born={}", self.floor, self.born.0)?;
+        // Not a moment shorter.
+        let millis = |waits: Duration| waits.as_micros().div_ceil(1000);
+        if let Some(waits) = self.waits {
+            write!(f, " waits={}", millis(waits))?;
+        }
+        for (index, clock) in self.clocks.iter().enumerate() {
+            f.write_str(if index == 0 { " clocks=" } else { "," })?;
+            match clock {
+                Some(clock) => write!(f, "{}", clock.0)?,
+                None => f.write_str("-")?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -323,13 +358,21 @@ mod tests {
             state: RecordState::Quarantined,
             floor: Fence::new(12).unwrap(),
             born: WallMicros(1_700_000_000_000_000),
+            waits: None,
+            clocks: Vec::new(),
         }
     }
 
     #[test]
     fn a_record_reads_back_as_written() {
-        let text = record().to_string();
-        assert_eq!(Record::parse(&text), Ok(record()), "{text}");
+        let waiting = Record { waits: Some(Duration::from_secs(300)), ..record() };
+        let clocks = vec![Some(WallMicros(5)), None, Some(WallMicros(7))];
+        let compared = Record { clocks: clocks.clone(), ..record() };
+        let both = Record { clocks, ..waiting.clone() };
+        for record in [record(), waiting, compared, both] {
+            let text = record.to_string();
+            assert_eq!(Record::parse(&text), Ok(record), "{text}");
+        }
     }
 
     #[test]
@@ -348,6 +391,28 @@ mod tests {
         for empty in ["member=b:6379/0", "run=f00", "replid=ba5"] {
             let (name, _) = empty.split_once('=').unwrap();
             let bad = text.replace(empty, &format!("{name}="));
+            assert_eq!(Record::parse(&bad), Err(RecordError::Malformed), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_record_has_a_clock_for_each_member_or_none_at_all() {
+        let clocks = vec![Some(WallMicros(5)), None, Some(WallMicros(u64::MAX))];
+        let waits = Some(Duration::from_secs(300));
+        let text = Record { clocks, waits, ..record() }.to_string();
+        assert!(text.ends_with(" waits=300000 clocks=5,-,18446744073709551615"), "{text}");
+        for (from, to) in [
+            ("clocks=5,-,", "clocks=5,"),
+            ("clocks=5,-,", "clocks=5,-,7,"),
+            ("clocks=5", "clocks="),
+            ("clocks=5", "clocks=x"),
+            ("clocks=5,-,18446744073709551615", "clocks="),
+            ("18446744073709551615", "18446744073709551616"),
+            ("clocks=", "clocks=1,2,3 clocks="),
+            ("waits=300000", "waits=300000 waits=300000"),
+            ("waits=300000 clocks=5,-,18446744073709551615", "clocks=5,-,7 waits=300000"),
+        ] {
+            let bad = text.replace(from, to);
             assert_eq!(Record::parse(&bad), Err(RecordError::Malformed), "{bad}");
         }
     }

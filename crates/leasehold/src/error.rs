@@ -297,6 +297,10 @@ pub enum ValidityError {
     },
 }
 
+fn and_left(left: Duration) -> String {
+    if left.is_zero() { String::new() } else { format!(", {left:.1?} left") }
+}
+
 /// Why a lease was not extended. Unless it is lost, the old deadline stands.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
@@ -305,11 +309,11 @@ pub enum ExtendError {
     #[error(transparent)]
     Lost(#[from] Loss),
     /// No quorum extended it. Still held for `left`; worth retrying.
-    #[error("lock `{lock}`: not extended, {left:.1?} left: {nodes}")]
+    #[error("lock `{lock}`: not extended{}: {nodes}", and_left(*left))]
     NoQuorum {
         /// Which lock.
         lock: LockName,
-        /// Until the old deadline.
+        /// Until the old deadline. Zero for a lease that only its token is known of.
         left: Duration,
         /// The evidence.
         nodes: NodeReports,

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use leasehold_core::rounds::{ExtendRound, ExtendStep, ReleaseRound};
+use leasehold_core::rounds::{Ballot, ExtendRound, ExtendStep, ReleaseRound};
 use leasehold_core::{
-    Fence, Holder, Keeper, KeeperStep, Lease, LeaseState, LockName, LossReason, Moment, Request,
+    Ends, Fence, Holder, Keeper, KeeperStep, LeaseState, LockName, LossReason, Moment, Request,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::driver::{Cluster, Due, Op};
+use crate::driver::{Cluster, Due, Op, Proof, Won};
 use crate::error::{ExtendError, Loss, NodeReports, ReleaseOutcome, ValidityError};
 use crate::legacy::{LEFT_IN_A_ROW, Legacy, Reserve};
 use crate::queue::Turn;
@@ -42,6 +42,8 @@ pub(crate) struct Held {
     fence: Fence,
     /// The deadline in nanoseconds, to be read without a lock.
     deadline: AtomicU64,
+    /// How often clocks of nodes had gone ahead when the deadline was last held against them.
+    times_ahead: AtomicU64,
     state: Mutex<HeldState>,
     is_lost: AtomicBool,
     /// Cancelled when the lease is lost; made for whoever wants to know.
@@ -50,6 +52,9 @@ pub(crate) struct Held {
 
 struct HeldState {
     keeper: Keeper,
+    /// Until when each node keeps the lease, by extensions; at first by who granted it.
+    ends: Ends,
+    proof: Proof,
     /// The last extension: answers that come after its decision tell about nodes that are back.
     last: Option<Arc<Op<ExtendRound>>>,
     phase: Phase,
@@ -88,7 +93,7 @@ pub(crate) struct Keeping {
 impl Guard {
     pub(crate) fn new(
         cluster: Arc<Cluster>,
-        lease: Lease,
+        Won { lease, proof }: Won,
         mut turn: Option<Turn>,
         keeping: Keeping,
     ) -> Self {
@@ -101,8 +106,11 @@ impl Guard {
             holder: lease.holder.clone(),
             fence: lease.fence,
             deadline: AtomicU64::new(lease.deadline.as_nanos()),
+            times_ahead: AtomicU64::new(0),
             state: Mutex::new(HeldState {
                 keeper,
+                ends: Ends::default(),
+                proof,
                 last: None,
                 phase: Phase::Held,
                 reserve: turn.as_mut().and_then(|turn| turn.reserve().take()),
@@ -161,6 +169,7 @@ impl Guard {
     /// it before each step that must not happen after the loss.
     pub fn ensure_valid(&self, margin: Duration) -> Result<Duration, ValidityError> {
         let held = &self.held;
+        held.heed_clocks_if_any();
         let now = held.cluster.now();
         let left = Moment::from_nanos(held.deadline.load(Ordering::Acquire)).since(now);
         if left.is_zero() || held.is_lost.load(Ordering::Acquire) {
@@ -290,7 +299,41 @@ enum Extension {
 
 impl Held {
     fn state(&self) -> MutexGuard<'_, HeldState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.times_ahead.load(Ordering::Acquire) != self.cluster.times_ahead() {
+            self.hold_against_clocks(&mut state);
+        }
+        state
+    }
+
+    fn heed_clocks_if_any(&self) {
+        if self.times_ahead.load(Ordering::Acquire) != self.cluster.times_ahead() {
+            drop(self.state());
+        }
+    }
+
+    /// The clock of a node went ahead: the lease may end earlier, or be over.
+    pub(crate) fn heed_clocks(self: &Arc<Self>) {
+        self.heed_clocks_if_any();
+        self.plan(self.cluster.now());
+    }
+
+    /// Moves the deadline to when the nodes really end the lease, if that is earlier.
+    fn hold_against_clocks(&self, state: &mut HeldState) {
+        let times = self.cluster.times_ahead();
+        if times == 0 {
+            return;
+        }
+        let HeldState { keeper, ends, proof, last, .. } = state;
+        let drift = self.cluster.drift;
+        let lease = keeper.lease();
+        proof.tell(ends, lease, drift);
+        if let Some(op) = last {
+            op.with(|round| ends.note(round.ballot(), lease.ttl, drift));
+        }
+        keeper.cut(self.cluster.deadline_of(ends));
+        self.deadline.store(keeper.lease().deadline.as_nanos(), Ordering::Release);
+        self.times_ahead.store(times, Ordering::Release);
     }
 
     /// The token that is cancelled when the lease is lost. Made under the mutex, so that a loss
@@ -391,9 +434,13 @@ impl Held {
 
     /// Notes what came of raising the token.
     fn settle_reserve(&self, state: &mut HeldState, now: Moment) {
-        if let Some((token, deadline)) = state.reserve.as_mut().and_then(Reserve::settle) {
-            state.keeper.extended(now, deadline, token);
-            self.deadline.store(state.keeper.lease().deadline.as_nanos(), Ordering::Release);
+        let HeldState { keeper, ends, reserve, .. } = state;
+        let (ttl, drift) = (keeper.lease().ttl, self.cluster.drift);
+        let note = |ballot: &Ballot| ends.note(ballot, ttl, drift);
+        if let Some((token, deadline)) = reserve.as_mut().and_then(|reserve| reserve.settle(note)) {
+            keeper.extended(now, deadline, token);
+            self.deadline.store(keeper.lease().deadline.as_nanos(), Ordering::Release);
+            self.hold_against_clocks(state);
         }
     }
 
@@ -410,6 +457,8 @@ impl Held {
         match step {
             ExtendStep::Extended { deadline } => {
                 state.keeper.extended(now, deadline, token);
+                let ttl = state.keeper.lease().ttl;
+                op.with(|round| state.ends.note(round.ballot(), ttl, self.cluster.drift));
                 self.extended(&mut state);
                 Extension::Done
             }
@@ -427,6 +476,7 @@ impl Held {
         state.keeper.spread(crate::chance::jitter());
         let deadline = state.keeper.lease().deadline;
         self.deadline.store(deadline.as_nanos(), Ordering::Release);
+        self.hold_against_clocks(state);
     }
 
     /// Has the keeper look when there is something to do.
@@ -516,7 +566,9 @@ impl Held {
             return false;
         };
         self.settle_reserve(state, self.cluster.now());
-        let legacy = Legacy::of(self.cluster.clone(), &state.keeper, state.reserve.take());
+        state.proof.tell(&mut state.ends, state.keeper.lease(), self.cluster.drift);
+        let ends = std::mem::take(&mut state.ends);
+        let legacy = Legacy::of(self.cluster.clone(), &state.keeper, ends, state.reserve.take());
         // Before the next one asks: nothing of ours may come behind that.
         state.abandon_extensions();
         self.end(state, Phase::Released);

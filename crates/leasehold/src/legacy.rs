@@ -9,10 +9,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::rounds::{ExtendRound, ExtendStep};
-use leasehold_core::{Fence, Holder, Keeper, Lease, Moment};
+use leasehold_core::rounds::{Ballot, ExtendRound, ExtendStep};
+use leasehold_core::{Ends, Fence, Holder, Keeper, Lease, Moment};
 
-use crate::driver::{Attempt, Cluster, Op};
+use crate::driver::{Attempt, Cluster, Op, Proof, Won};
 
 /// So often in a row a lease is left to the next of this process before it is given back: other
 /// processes want their turn, too.
@@ -26,6 +26,7 @@ const LEFT_FOR: Duration = Duration::from_millis(100);
 pub(crate) struct Legacy {
     cluster: Arc<Cluster>,
     lease: Lease,
+    ends: Ends,
     /// The highest number that was ever sent with this holder.
     highest: Fence,
     reserve: Option<Reserve>,
@@ -84,11 +85,13 @@ impl Reserve {
     }
 
     /// The new token and deadline, once, if a quorum has them by now.
-    pub(crate) fn settle(&mut self) -> Option<(Fence, Moment)> {
+    /// Who has them is told to `ends`.
+    pub(crate) fn settle(&mut self, mut ends: impl FnMut(&Ballot)) -> Option<(Fence, Moment)> {
         let under_way = self.under_way.as_ref()?;
         match under_way.op.with(|round| round.step()) {
             ExtendStep::Wait => None,
             ExtendStep::Extended { deadline } => {
+                under_way.op.with(|round| ends(round.ballot()));
                 self.under_way = None;
                 Some((self.next, deadline))
             }
@@ -127,10 +130,15 @@ impl Chain {
 }
 
 impl Legacy {
-    pub(crate) fn of(cluster: Arc<Cluster>, keeper: &Keeper, reserve: Option<Reserve>) -> Self {
+    pub(crate) fn of(
+        cluster: Arc<Cluster>,
+        keeper: &Keeper,
+        ends: Ends,
+        reserve: Option<Reserve>,
+    ) -> Self {
         let chain = Chain { since: cluster.now(), times: 0 };
         let (lease, highest) = (keeper.lease().clone(), keeper.highest_sent());
-        Self { cluster, lease, highest, reserve, is_taken: false, chain }
+        Self { cluster, lease, ends, highest, reserve, is_taken: false, chain }
     }
 
     /// Whether whoever goes by `label` may hold it: the label is part of what the nodes know.
@@ -145,16 +153,17 @@ impl Legacy {
         mut self,
         attempt: &Attempt,
         place: Option<u64>,
-    ) -> Result<(Lease, Reserve), Heritage> {
+    ) -> Result<(Won, Reserve), Heritage> {
         let is_meant = |reserve: &Reserve| place.is_some_and(|place| place <= reserve.last_place);
         self.reserve = self.reserve.take().filter(is_meant);
         self.settled().await;
-        let lease = self.next_lease(attempt);
+        let proof = Proof::Ends(std::mem::take(&mut self.ends));
+        let won = self.next_lease(attempt).map(|lease| Won { lease, proof });
         self.is_taken = true;
         let heritage = Heritage { holder: self.lease.holder.clone(), highest: self.highest };
         // What is still under way is abandoned before the heir asks.
         let reserve = self.reserve.take();
-        lease.zip(reserve).ok_or(heritage)
+        won.zip(reserve).ok_or(heritage)
     }
 
     /// Waits until the refresh is decided, if there is one.
@@ -164,7 +173,9 @@ impl Legacy {
             op.decided(until.since(self.cluster.now())).await;
         }
         let is_late = self.cluster.now() >= self.lease.deadline;
-        if let Some((token, deadline)) = reserve.settle().filter(|_| !is_late) {
+        let (ttl, drift) = (self.lease.ttl, self.cluster.drift);
+        let settled = reserve.settle(|ballot| self.ends.note(ballot, ttl, drift));
+        if let Some((token, deadline)) = settled.filter(|_| !is_late) {
             self.lease.token = self.lease.token.max(token);
             self.lease.deadline = self.lease.deadline.max(deadline);
             self.lease.uncertain = false;

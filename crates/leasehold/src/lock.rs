@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::rounds::Refusal;
-use leasehold_core::{Backoff, Holder, Lease, LockName, Owner, RetryPolicy, Ttl};
+use leasehold_core::{Backoff, Holder, LockName, Owner, RetryPolicy, Ttl};
 use tracing::{Instrument, debug, info_span};
 
 use crate::chance;
-use crate::driver::{Attempt, Cluster, Refused};
+use crate::driver::{Attempt, Cluster, Refused, Won};
 use crate::error::{AcquireError, NodeReports, OptionsError, RunError, ValidityError};
 use crate::guard::{Guard, Keeping};
 use crate::queue::{Place, Turn};
@@ -160,7 +160,7 @@ impl LockRequest {
         }
     }
 
-    async fn try_once(&self, attempt: &Attempt) -> Result<Lease, Refused> {
+    async fn try_once(&self, attempt: &Attempt) -> Result<Won, Refused> {
         lets_others_run().await;
         let span = info_span!("lock.acquire", lock = %attempt.lock);
         match self.nonce {
@@ -347,9 +347,9 @@ impl LockRequest {
         })
     }
 
-    fn guard(&self, lease: Lease, turn: Option<Turn>) -> Guard {
-        debug!(fence = %lease.fence, holder = lease.holder.label(), "acquired");
-        Guard::new(self.cluster.clone(), lease, turn, self.keeping)
+    fn guard(&self, won: Won, turn: Option<Turn>) -> Guard {
+        debug!(fence = %won.lease.fence, holder = won.lease.holder.label(), "acquired");
+        Guard::new(self.cluster.clone(), won, turn, self.keeping)
     }
 
     fn error(&self, attempt: &Attempt, refused: Refused) -> AcquireError {

@@ -66,6 +66,10 @@ pub trait Node: Send + Sync + 'static {
         Box::pin(std::future::ready(Vec::new()))
     }
 
+    /// Opens the connection anew, soon: the server that answers on it may not vote, and the node's
+    /// address may lead to another one by now.
+    fn redial(&self) {}
+
     /// Whether a lease can be raised to a higher number, and be acquired once more by the same holder,
     /// as [`Request::Extend`] and [`Request::Acquire`] allow it. Where it cannot, because the node
     /// makes the numbers itself, a lease is not handed over inside a process: it is given back, and

@@ -152,9 +152,10 @@ impl Builder {
         self
     }
 
-    /// The longest Ttl of the cluster. It is written to new nodes; where it differs from what the
-    /// nodes say, they are refused. Default: what the nodes say, 30 s on new ones (a day on a
-    /// quorum of one).
+    /// The longest Ttl of the cluster. All clients must be given the same, like the member list: a
+    /// node that forgot waits for so long, and may have forgotten this as well. Where a node says
+    /// otherwise, nothing is acquired. Default: 30 s; a quorum of one without quarantine takes what
+    /// its node says, a day on a new one.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.max_ttl = Some(max_ttl);
         self
@@ -489,15 +490,19 @@ impl Builder {
                     .into(),
             ));
         }
+        let quarantine = self.quarantine.unwrap_or(nodes.len() > 1);
+        // In whole milliseconds, as the nodes keep it: otherwise it would differ from itself.
+        let given = self.max_ttl.and_then(|max_ttl| Ttl::new(max_ttl).ok()).map(Ttl::get);
+        let max_ttl_default = if nodes.len() > 1 { MAX_TTL } else { MAX_TTL_OF_ONE };
         Ok(AdmissionPolicy {
             cluster: fingerprint(&ids),
             nodes: nodes.len(),
-            // In whole milliseconds, as the nodes keep it: otherwise it would differ from itself.
-            max_ttl: self.max_ttl.and_then(|max_ttl| Ttl::new(max_ttl).ok()).map(Ttl::get),
-            max_ttl_default: if nodes.len() > 1 { MAX_TTL } else { MAX_TTL_OF_ONE },
+            // A quarantine rests on it, so nobody may take it from nodes that may have forgotten it.
+            max_ttl: given.or(Some(max_ttl_default).filter(|_| quarantine)),
+            max_ttl_default,
             drift: self.drift,
             max_clock_skew: self.max_clock_skew,
-            quarantine: self.quarantine.unwrap_or(nodes.len() > 1),
+            quarantine,
             strict: self.strict,
         })
     }

@@ -75,6 +75,11 @@ impl<T> Rota<T> {
         }
     }
 
+    /// What of all that is due some time `pick` picks.
+    pub(crate) fn all<P>(&self, pick: impl FnMut(&T) -> Option<P>) -> Vec<P> {
+        self.state().due.values().filter_map(pick).collect()
+    }
+
     /// Has the task look at once: its own timer may have stood still.
     pub(crate) fn look_now(&self) {
         self.earlier.notify_one();

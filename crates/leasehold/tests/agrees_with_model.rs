@@ -194,6 +194,8 @@ impl Case {
             state: RecordState::Admitted,
             floor: Fence::new((self.around + self.dice.below(6)).saturating_sub(4)).unwrap(),
             born: WallMicros(0),
+            waits: None,
+            clocks: Vec::new(),
         };
         record.to_string().into()
     }
@@ -440,5 +442,6 @@ backends! {
     #[cfg(feature = "sqlite")] sqlite_agrees: || sqlite_by(1);
     #[cfg(feature = "sqlite")] sqlite_through_two_connections_agrees: || sqlite_by(2);
     #[cfg(feature = "redis")] redis_agrees: || server(leasehold_testkit::RedisServer::redis());
+    #[cfg(feature = "redis")] old_redis_agrees: || server(leasehold_testkit::RedisServer::old_redis());
     #[cfg(feature = "redis")] valkey_agrees: || server(leasehold_testkit::RedisServer::valkey());
 }

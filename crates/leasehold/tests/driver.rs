@@ -128,6 +128,16 @@ const TTL: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn a_machine_that_slept_past_its_lease_is_told_when_it_wakes() {
+    for _ in 0..5 {
+        if is_told_before_the_next_look().await {
+            return;
+        }
+        // The machine was too busy, unless it is so every time.
+    }
+    panic!("nobody was told before a node was looked at");
+}
+
+async fn is_told_before_the_next_look() -> bool {
     let clock = Arc::new(SleepyClock::default());
     let locks = Locks::builder().url("memory:").clock(clock.clone()).open().await.unwrap();
     let asks = locks.lock("asks").ttl(TTL).acquire().await.unwrap();
@@ -139,9 +149,11 @@ async fn a_machine_that_slept_past_its_lease_is_told_when_it_wakes() {
     // Whoever asks knows at once, before anybody else can notice.
     assert!(asks.ensure_valid(Duration::ZERO).is_err());
     assert!(waits.validity().is_zero());
-    // Whoever waits is told, although all timers stood still and would go off in seconds only.
-    tokio::time::timeout(Duration::from_secs(2), waits.lost()).await.expect("told at once");
+    // A task that waits is told, although all timers stood still and would go off in seconds only. The next
+    // look at the node, a second after it was opened, would set other timers.
+    let told = tokio::time::timeout(Duration::from_millis(500), waits.lost()).await;
     assert_eq!(waits.release().await, ReleaseOutcome::AlreadyExpired);
+    told.is_ok()
 }
 
 #[tokio::test]

@@ -2,12 +2,14 @@
 //! when told to; the same rules run on every backend.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::clock::SystemClock;
+use leasehold::clock::{Clock, SystemClock};
 use leasehold::node::{Node, NodeId};
 use leasehold::nodes::memory::MemoryNode;
 use leasehold::{AcquireError, Builder, InitError, Locks, NodeState};
+use leasehold_core::{Moment, WallMicros};
 
 const TTL: Duration = Duration::from_millis(400);
 
@@ -114,7 +116,10 @@ async fn two_member_lists_cannot_both_decide() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let error = is_refused(&mixed).await;
-    assert!(error.contains("not asked, because a belongs to another cluster"), "{error}");
+    assert!(
+        error.contains("x it has no record, and none is written, because a belongs"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -153,6 +158,145 @@ async fn any_other_change_stops_everything_for_the_quarantine() {
     assert!(shrunk.lock("l").ttl(TTL).acquire().await.unwrap().fence() > taken.fence());
 }
 
+/// The list before allowed longer leases, so its holders live longer than the new list's quarantine.
+#[tokio::test]
+async fn a_change_waits_for_the_longest_leases_of_both_lists() {
+    let all = nodes(&["a", "b", "c"]);
+    let old = client(&all[..1]).max_ttl(4 * TTL).open().await.unwrap();
+    let held = old.lock("l").ttl(4 * TTL).manual().acquire().await.unwrap();
+    let new = client(&all).open().await.unwrap();
+    new.succeed(&old).await.unwrap();
+    let taken = new.lock("l").ttl(TTL).wait_forever().acquire().await.unwrap();
+    assert!(held.validity().is_zero() && taken.fence() > held.fence());
+    drop(taken);
+
+    // The same list with other leases is another list.
+    let shorter = client(&all).max_ttl(TTL / 2).open().await.unwrap();
+    let held = new.lock("m").ttl(TTL).manual().acquire().await.unwrap();
+    shorter.succeed(&new).await.unwrap();
+    is_refused(&new).await;
+    let taken = shorter.lock("m").ttl(TTL / 2).wait_forever().acquire().await.unwrap();
+    assert!(held.validity().is_zero() && taken.fence() > held.fence());
+}
+
+/// Hears no acquires while it is deaf.
+struct Deaf {
+    node: Arc<MemoryNode>,
+    is_deaf: AtomicBool,
+}
+
+impl Node for Deaf {
+    fn id(&self) -> &NodeId {
+        self.node.id()
+    }
+    fn ask(&self, ask: leasehold::node::Ask) {
+        let is_acquire = matches!(&*ask.request, leasehold_core::Request::Acquire { .. });
+        if !is_acquire || !self.is_deaf.load(Ordering::SeqCst) {
+            self.node.ask(ask);
+        }
+    }
+    fn generation(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.node.generation()
+    }
+}
+
+/// Two nodes are added one right after the other. They were asked before, so they have waited already;
+/// but not since the first list granted its last lease.
+#[tokio::test]
+async fn nodes_that_are_added_begin_to_wait_when_they_are_added() {
+    let all = nodes(&["a", "b", "c", "d", "e"]);
+    let deaf = Arc::new(Deaf { node: all[2].clone(), is_deaf: AtomicBool::new(true) });
+    let list = |count: usize| {
+        let mut list: Vec<Arc<dyn Node>> =
+            all[..count].iter().map(|node| node.clone() as Arc<dyn Node>).collect();
+        list[2] = deaf.clone();
+        Locks::builder().nodes(list).max_ttl(TTL).max_clock_skew(Duration::from_millis(20))
+    };
+    let three = list(3).trust_new_nodes().open().await.unwrap();
+    let (four, five) = (list(4).open().await.unwrap(), list(5).open().await.unwrap());
+    tokio::time::sleep(3 * TTL).await;
+    let held = three.lock("l").ttl(TTL).manual().acquire().await.expect("by a and b");
+    deaf.is_deaf.store(false, Ordering::SeqCst);
+    four.succeed(&three).await.unwrap();
+    while let Err(error) = five.succeed(&four).await {
+        assert!(error.to_string().contains("d: it is not an admitted member"), "{error}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let taken = five.lock("l").ttl(TTL).wait_forever().acquire().await.unwrap();
+    assert!(held.validity().is_zero(), "c, d and e gave it away {:?} early", held.validity());
+    assert!(taken.fence() > held.fence());
+}
+
+#[tokio::test]
+async fn of_two_changes_at_once_one_is_told_that_it_was_too_late() {
+    for _ in 0..20 {
+        let all = nodes(&["a", "b", "c", "d", "e"]);
+        let old = client(&all[..3]).trust_new_nodes().open().await.unwrap();
+        let one = client(&[&all[..2], &all[3..4]].concat()).open().await.unwrap();
+        let other = client(&[&all[..2], &all[4..]].concat()).open().await.unwrap();
+        let (first, second) = tokio::join!(one.succeed(&old), other.succeed(&old));
+        assert!(first.is_err() || second.is_err(), "both were told that they succeeded");
+    }
+}
+
+/// A wall clock that can be set.
+#[derive(Debug)]
+struct Settable {
+    hours_ahead: AtomicU64,
+}
+
+impl Clock for Settable {
+    fn now(&self) -> Moment {
+        SystemClock.now()
+    }
+    fn wall(&self) -> WallMicros {
+        let ahead = self.hours_ahead.load(Ordering::SeqCst) * 3_600_000_000;
+        WallMicros(SystemClock.wall().0 + ahead)
+    }
+}
+
+/// The clocks were wrong when the two gave their fence, and are right when they leave: no clock tells
+/// the others how far fences had come.
+#[tokio::test]
+async fn fences_that_only_nodes_knew_which_leave_are_not_given_again() {
+    let clock = Arc::new(Settable { hours_ahead: AtomicU64::new(1) });
+    let all: Vec<_> = ["a", "b", "c", "d", "e"]
+        .map(|name| Arc::new(MemoryNode::new(NodeId::new(name), clock.clone())))
+        .into();
+    let deaf = Arc::new(Deaf { node: all[2].clone(), is_deaf: AtomicBool::new(true) });
+    let list = |members: &[usize]| {
+        let member = |index: &usize| match index {
+            2 => deaf.clone() as Arc<dyn Node>,
+            index => all[*index].clone(),
+        };
+        let members = members.iter().map(member).collect();
+        Locks::builder().nodes(members).max_ttl(TTL).max_clock_skew(Duration::from_millis(20))
+    };
+    let old = list(&[0, 1, 2]).trust_new_nodes().open().await.unwrap();
+    let held = old.lock("l").ttl(TTL).acquire().await.expect("by a and b");
+    let known = held.fence();
+    let _ = held.release().await;
+    deaf.is_deaf.store(false, Ordering::SeqCst);
+    clock.hours_ahead.store(0, Ordering::SeqCst);
+    let new = list(&[2, 3, 4]).open().await.unwrap();
+    new.succeed(&old).await.unwrap();
+    let taken = new.lock("l").ttl(TTL).wait_forever().acquire().await.unwrap();
+    assert!(taken.fence() > known, "{} after {known}", taken.fence());
+}
+
+#[tokio::test]
+async fn init_admits_nobody_that_was_a_member_before() {
+    let all = nodes(&["a", "b", "c", "d"]);
+    let old = client(&all[..3]).trust_new_nodes().open().await.unwrap();
+    let held = old.lock("l").ttl(TTL).manual().acquire().await.unwrap();
+    let new = client(&all[1..]).open().await.unwrap();
+    new.succeed(&old).await.unwrap();
+    let error = new.init().await.unwrap_err().to_string();
+    assert!(error.contains("it was a member before"), "{error}");
+    let taken = new.lock("l").ttl(TTL).acquire().await.unwrap();
+    assert!(held.validity().is_zero() && taken.fence() > held.fence());
+}
+
 #[tokio::test]
 async fn a_change_needs_every_node() {
     struct Dead(NodeId, tokio::sync::watch::Sender<u64>);
@@ -187,15 +331,38 @@ async fn clients_must_agree_on_max_ttl() {
     assert!(error.contains("max_ttl 400ms, you are configured for 800ms"), "{error}");
 }
 
-/// A lease above max_ttl would outlive the quarantine of a node that forgot it.
+/// Two of three nodes lost their memory, and so the cluster's max_ttl. A client with a shorter one would
+/// let them in before the leases are over that the others may have granted.
 #[tokio::test]
-async fn a_ttl_above_max_ttl_is_refused_also_if_no_node_was_known_when_it_was_asked_for() {
+async fn a_client_with_another_max_ttl_lets_nobody_in_too_early() {
     let nodes = nodes(&["a", "b", "c"]);
-    let _first = client(&nodes).open().await.unwrap();
-    let all = nodes.iter().map(|node| node.clone() as Arc<dyn Node>).collect();
+    let settings = client(&nodes).max_ttl(20 * TTL);
+    let first = settings.clone().trust_new_nodes().open().await.unwrap();
+    let held = first.lock("l").ttl(18 * TTL).acquire().await.unwrap();
+    nodes[0].forget();
+    nodes[1].forget();
+    let other = client(&nodes).open().await.unwrap();
+    let error = is_refused(&other).await;
+    assert!(error.contains("max_ttl 8s, you are configured for 400ms"), "{error}");
+    let sat_out = Instant::now() + 3 * TTL;
+    while Instant::now() < sat_out {
+        is_refused(&other).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let error = is_refused(&other).await;
+    assert!(error.contains("c its cluster has max_ttl 8s"), "{error}");
+    drop(held);
+}
+
+/// A lease above max_ttl would outlive what others believe in.
+#[tokio::test]
+async fn a_ttl_above_max_ttl_is_refused_also_if_the_node_was_not_known_when_it_was_asked_for() {
+    let nodes = nodes(&["a"]);
+    let first = client(&nodes).quarantine(true);
+    let _first = first.open().await.unwrap();
+    let list = nodes.iter().map(|node| node.clone() as Arc<dyn Node>).collect();
     let skew = Duration::from_millis(20);
-    let adopting = Locks::builder().nodes(all).max_clock_skew(skew).open().await.unwrap();
-    assert_eq!(adopting.max_ttl(), None, "all nodes sit out their quarantine");
+    let adopting = Locks::builder().nodes(list).max_clock_skew(skew).open().await.unwrap();
     let early = adopting.lock("l").ttl(10 * TTL).wait_forever().acquire();
     let early = tokio::time::timeout(20 * TTL, early).await.expect("nobody waits for that");
     let error = early.expect_err("longer than the cluster allows").to_string();

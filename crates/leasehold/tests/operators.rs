@@ -181,7 +181,6 @@ async fn one_server_under_two_names_has_no_vote() {
         .url(format!("unix://{}", twice.socket_path().display()))
         .timeout(PATIENCE);
     let locks = of_short_leases(client).open().await.unwrap();
-    votes(&locks, 1).await;
     let is_refused = |node: usize| {
         let state = &locks.nodes()[node].state;
         matches!(state, NodeState::Refused { why } if why.contains("are one server"))

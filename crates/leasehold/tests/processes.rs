@@ -244,10 +244,12 @@ async fn a_holder_that_was_stopped_past_its_lease_does_not_go_on() {
     assert!(read().contains("Err(Lost("), "{}", read());
     holder.finish();
     guard.ensure_valid(Duration::ZERO).expect("nobody disturbed the next holder");
-    for server in &cluster.servers {
-        let owner = server.get("leasehold:lock:l");
-        assert_eq!(owner.as_deref(), Some(guard.holder().as_str()));
-    }
+    // A node that was too slow for the acquire has it from the next extension on.
+    let is_its = |server: &RedisServer| {
+        server.get("leasehold:lock:l").as_deref() == Some(guard.holder().as_str())
+    };
+    eventually(secs(5), "all nodes have the next holder", || cluster.servers.iter().all(is_its));
+    guard.ensure_valid(Duration::ZERO).expect("nobody disturbed the next holder");
     drop(guard);
 }
 

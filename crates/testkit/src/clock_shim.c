@@ -1,12 +1,13 @@
-/* Moves the wall clock of the process it is preloaded into, while that process runs.
+/* Moves the clocks of the process it is preloaded into, while that process runs.
  *
- * The offset in microseconds is a 64-bit integer at the start of the file named by LEASEHOLD_CLOCK_FILE,
- * mapped once and read at every call. Only the wall clock moves: the monotonic clocks stay true, as they
- * do when an operator or NTP steps the time.
+ * The file named by LEASEHOLD_CLOCK_FILE has two 64-bit integers, mapped once and read at every call: by
+ * how many microseconds the wall clock is ahead, and by how many the clocks that nobody can set are
+ * behind. The first moves when an operator or NTP steps the time; the second when the machine is paused
+ * and its clocks miss it, which a wall clock of a machine without NTP does as well.
  *
  * The time comes from raw system calls. Looking up the next definition by dlsym would allocate, and the
  * allocator may ask for the time before this library is ready. Before the constructor has run, or without
- * the variable, the offset is nought. */
+ * the variable, both are nought. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -17,20 +18,20 @@
 #include <time.h>
 #include <unistd.h>
 
-static const volatile int64_t *offset;
+enum { WALL_AHEAD, STEADY_BEHIND, OFFSETS };
+static const volatile int64_t *offsets;
 
-__attribute__((constructor)) static void map_offset(void) {
+__attribute__((constructor)) static void map_offsets(void) {
     const char *path = getenv("LEASEHOLD_CLOCK_FILE");
     if (path == NULL) return;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return;
-    void *page = mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
+    void *page = mmap(NULL, OFFSETS * sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
     close(fd);
-    if (page != MAP_FAILED) offset = page;
+    if (page != MAP_FAILED) offsets = page;
 }
 
-static void move(struct timespec *now) {
-    int64_t by_us = offset == NULL ? 0 : *offset;
+static void move(struct timespec *now, int64_t by_us) {
     now->tv_sec += by_us / 1000000;
     now->tv_nsec += by_us % 1000000 * 1000;
     if (now->tv_nsec < 0) {
@@ -44,8 +45,20 @@ static void move(struct timespec *now) {
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
     int failed = (int)syscall(SYS_clock_gettime, clock, now);
-    if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) move(now);
-    return failed;
+    if (failed || offsets == NULL) return failed;
+    switch (clock) {
+    case CLOCK_REALTIME:
+    case CLOCK_REALTIME_COARSE:
+        move(now, offsets[WALL_AHEAD] - offsets[STEADY_BEHIND]);
+        break;
+    case CLOCK_MONOTONIC:
+    case CLOCK_MONOTONIC_COARSE:
+    case CLOCK_MONOTONIC_RAW:
+    case CLOCK_BOOTTIME:
+        move(now, -offsets[STEADY_BEHIND]);
+        break;
+    }
+    return 0;
 }
 
 int gettimeofday(struct timeval *restrict now, void *restrict zone) {

@@ -1,7 +1,7 @@
-//! A program's own wall clock, moved while it runs.
+//! A program's own clocks, moved while it runs.
 //!
 //! `clock_shim.c` is compiled once, with the system's `cc`, and preloaded into the program; a small
-//! file says by how much its clock is off. libfaketime would do the same for simpler programs, but
+//! file says by how much its clocks are off. libfaketime would do the same for simpler programs, but
 //! it crashes redis-server.
 
 use std::fs::{self, File};
@@ -22,20 +22,21 @@ const SOURCE: &str = include_str!("clock_shim.c");
 const NOTICED_AFTER: Duration = Duration::from_millis(5);
 
 /// The wall clock of a program and of all that it starts: a file that tells how far off it is. Other
-/// clocks stay true, as they do when somebody sets the time.
+/// clocks stay true, as they do when somebody sets the time, unless a pause is [missed](Self::miss).
 #[derive(Debug)]
 pub struct WallClock {
     path: PathBuf,
     file: File,
     offset_us: Mutex<i64>,
+    missed_us: Mutex<i64>,
 }
 
 impl WallClock {
     /// A clock that is right for now.
     pub fn new(path: PathBuf) -> io::Result<WallClock> {
         let file = File::create(&path)?;
-        file.write_all_at(&0_i64.to_ne_bytes(), 0)?;
-        Ok(WallClock { path, file, offset_us: Mutex::new(0) })
+        file.write_all_at(&[0; 16], 0)?;
+        Ok(WallClock { path, file, offset_us: Mutex::new(0), missed_us: Mutex::new(0) })
     }
 
     /// Has `program` read this clock.
@@ -56,6 +57,17 @@ impl WallClock {
     /// Moves it by `seconds` from where it stands, backwards if negative.
     pub fn jump(&self, seconds: f64) {
         self.change(|offset| offset + seconds);
+    }
+
+    /// Has every clock of the program miss `time`, as those of a machine that is paused do. To be
+    /// called while the program is stopped, with no more than it was stopped for: no clock that
+    /// nobody can set goes back.
+    ///
+    /// Whoever asks the system rather than the C library, as rustix does, is told the true time.
+    pub fn miss(&self, time: Duration) {
+        let mut missed_us = self.missed_us.lock().expect("no panic while the clock is moved");
+        *missed_us += time.as_micros() as i64;
+        self.file.write_all_at(&missed_us.to_ne_bytes(), 8).expect("the clock file is writable");
     }
 
     fn change(&self, next: impl FnOnce(f64) -> f64) {
@@ -104,7 +116,9 @@ fn compile(dir: &Path, library: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use super::WallClock;
     use crate::{Need, RedisServer, ServerBuilder, Value, eventually, skip};
+    use std::process::Command;
     use std::time::Duration;
 
     fn server_seconds(server: &RedisServer) -> f64 {
@@ -123,6 +137,24 @@ mod tests {
         let after = real_seconds();
         let (low, high) = (before + expected - 0.001, after + expected + 0.001);
         assert!((low..=high).contains(&shown), "{shown} not in {low}..={high}");
+    }
+
+    #[test]
+    fn a_program_misses_what_it_is_told_to_miss() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = WallClock::new(folder.path().join("clock")).unwrap();
+        let shown = || {
+            let mut date = Command::new("date");
+            clock.preload(date.arg("+%s"));
+            let said = date.output().unwrap().stdout;
+            String::from_utf8(said).unwrap().trim().parse::<f64>().unwrap()
+        };
+        assert!((shown() - real_seconds()).abs() < 5.0);
+        clock.miss(Duration::from_secs(100));
+        clock.miss(Duration::from_secs(200));
+        assert!((shown() + 300.0 - real_seconds()).abs() < 5.0);
+        clock.set(50.0);
+        assert!((shown() + 250.0 - real_seconds()).abs() < 5.0);
     }
 
     fn moves_the_clock(builder: ServerBuilder) {

@@ -14,6 +14,8 @@ use std::{env, fs};
 pub enum Need {
     /// `redis-server`.
     Redis,
+    /// A `redis-server` of 6.2, the oldest that we support.
+    OldRedis,
     /// `valkey-server`.
     Valkey,
     /// A Python that can import redis, redlock and pottery, and has mypy and schemathesis.
@@ -44,6 +46,7 @@ impl Need {
     fn name(self) -> &'static str {
         match self {
             Need::Redis => "redis-server",
+            Need::OldRedis => "redis-server 6.2",
             Need::Valkey => "valkey-server",
             Need::PythonPeers => "python with the peer libraries",
             Need::NodePeers => "node with the peer libraries",
@@ -62,6 +65,7 @@ impl Need {
     fn variable(self) -> &'static str {
         match self {
             Need::Redis => "LEASEHOLD_TEST_REDIS",
+            Need::OldRedis => "LEASEHOLD_TEST_OLD_REDIS",
             Need::Valkey => "LEASEHOLD_TEST_VALKEY",
             Need::PythonPeers => "LEASEHOLD_TEST_PYTHON",
             Need::NodePeers => "LEASEHOLD_TEST_NODE_PEERS",
@@ -80,6 +84,7 @@ impl Need {
     fn usual_place(self) -> PathBuf {
         servers_dir().join(match self {
             Need::Redis => "redis-server",
+            Need::OldRedis => "redis-server-6.2",
             Need::Valkey => "valkey-server",
             Need::PythonPeers => "peers-py/bin/python",
             Need::NodePeers => "peers-node",

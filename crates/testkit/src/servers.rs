@@ -130,7 +130,7 @@ impl ServerBuilder {
 /// All methods take `&self`, so that a test may hurt a server while a client uses it.
 #[derive(Debug)]
 pub struct RedisServer {
-    program: PathBuf,
+    need: Need,
     dir: TempDir,
     port: ReservedPort,
     password: Option<String>,
@@ -152,9 +152,20 @@ impl RedisServer {
         ServerBuilder::new(Need::Redis)
     }
 
+    /// A Redis 6.2, the oldest that we support, without persistence unless asked. It keeps scripts over
+    /// a restart from its files, which later ones do not.
+    pub fn old_redis() -> ServerBuilder {
+        ServerBuilder::new(Need::OldRedis)
+    }
+
     /// A Valkey, without persistence unless asked.
     pub fn valkey() -> ServerBuilder {
         ServerBuilder::new(Need::Valkey)
+    }
+
+    /// Another server by the same program, without persistence unless asked.
+    pub fn another(&self) -> ServerBuilder {
+        ServerBuilder::new(self.need)
     }
 
     /// `127.0.0.1:port`.
@@ -359,7 +370,7 @@ impl RedisServer {
             .clock_shim
             .then(|| WallClock::new(dir.path().join("clock")).expect("a clock file"));
         let server = RedisServer {
-            program: builder.need.path(),
+            need: builder.need,
             dir,
             port,
             password: builder.password.clone(),
@@ -407,7 +418,7 @@ impl RedisServer {
 
     fn launch(&self) -> Result<(), Unstarted> {
         let failed = |error: io::Error| {
-            Unstarted::Failed(format!("{} cannot be started: {error}", self.program.display()))
+            Unstarted::Failed(format!("{} cannot be started: {error}", self.need.path().display()))
         };
         let log_before = self.log().len();
         let log = File::options()
@@ -415,7 +426,7 @@ impl RedisServer {
             .append(true)
             .open(self.dir.path().join("server.log"))
             .map_err(failed)?;
-        let mut command = bound_command(&self.program);
+        let mut command = bound_command(self.need.path());
         command
             .arg(self.config_file())
             .current_dir(self.dir.path())

@@ -214,7 +214,7 @@ fn wipe() -> Vec<Case> {
                 checks: &[F1, F2, F7, H],
                 ..BASE
             },
-            5_698_325,
+            8_189_410,
         )),
         large(holds(
             "handover-quarantine",

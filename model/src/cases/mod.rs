@@ -1,7 +1,9 @@
 //! The cases: what must hold within which bounds (`sound`), and what must be found
-//! (`broken`); both for handing over (`handover`) and for lives of servers (`lives`).
+//! (`broken`); both for handing over (`handover`), for lives of servers (`lives`)
+//! and for clocks that are wrong (`clocks`).
 
 mod broken;
+mod clocks;
 mod handover;
 mod lives;
 mod sound;
@@ -19,9 +21,11 @@ pub fn all() -> Vec<Case> {
         .flatten()
         .chain(handover::sound())
         .chain(lives::sound())
+        .chain(clocks::sound())
         .chain(broken::all())
         .chain(handover::broken())
         .chain(lives::broken())
+        .chain(clocks::broken())
         .collect()
 }
 

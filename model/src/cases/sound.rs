@@ -224,13 +224,13 @@ pub(super) fn refresh() -> Vec<Case> {
 pub(super) fn wipe() -> Vec<Case> {
     let reread = Identity::Reread;
     vec![
-        holds("wipe", "memory lost, quarantine and floor by the clock", WIPE, 120_257),
-        large(holds("wipe-twice", "memory lost twice", Setup { wipes: 2, ..WIPE }, 4_409_534)),
+        holds("wipe", "memory lost, quarantine and floor by the clock", WIPE, 202_150),
+        large(holds("wipe-twice", "memory lost twice", Setup { wipes: 2, ..WIPE }, 13_134_992)),
         large(holds(
             "wipe-extend",
             "memory lost, extends",
             Setup { extends: 1, checks: &[F1, F2, F5, F7], ..WIPE },
-            1_968_571,
+            3_141_559,
         )),
         holds(
             "wipe-floor",
@@ -248,20 +248,15 @@ pub(super) fn wipe() -> Vec<Case> {
                 checks: &[F1, F2, F5, F7],
                 ..WIPE
             },
-            1_290_943,
+            1_674_831,
         )),
         large(holds(
             "wipe-r1",
             "memory lost, second rounds, quarantine one longer",
             Setup { more_rounds: 1, clock: clock(5, 3), ..WIPE },
-            4_178_538,
+            6_966_661,
         )),
-        large(holds(
-            "wipe-k3",
-            "memory lost, three attempts",
-            Setup { agents: 3, ..WIPE },
-            9_093_555,
-        )),
+        large(holds("wipe-k3", "memory lost, three attempts", Setup { agents: 3, ..WIPE }, 0)),
         holds(
             "quarantine",
             "no expiry: one holder, though a node forgets",

@@ -96,14 +96,19 @@ impl Client {
         for member in 0..self.members.len() {
             let this = &self.members[member];
             let refusal = |reason: &str| NodeError::NotVoting { reason: reason.to_owned() };
-            let pass = match this.admission.standing() {
+            let pass = match this.admission.pass_for(|| now, &request) {
                 _ if !request.needs_identity() => Ok(None),
-                Standing::Voting(_) if is_vetoed => Err(refusal("another is foreign")),
-                Standing::Voting(pass) if pass.generation != this.generation => {
+                Ok(_) if is_vetoed => Err(refusal("another is foreign")),
+                Ok((pass, _)) if pass.generation != this.generation => {
                     Err(refusal("a new connection"))
                 }
-                Standing::Voting(pass) => Ok(Some(pass.record.clone())),
-                standing => Err(standing.objection(now).unwrap_or_else(|| refusal("unknown"))),
+                Ok((pass, settles_for)) => {
+                    if let Doing::Acquiring(round) = &mut self.holders[holder].doing {
+                        round.settles(member, settles_for);
+                    }
+                    Ok(Some(pass.record.clone()))
+                }
+                Err(objection) => Err(objection),
             };
             let pass = pass.and_then(|pass| {
                 let reason = || "connection refused".to_owned();

@@ -2,11 +2,14 @@
 //! from it; those who watch are told.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use leasehold_core::Reply;
 use leasehold_core::rounds::Ballot;
 
-use crate::history::Given;
+use super::{Act, Client};
+use crate::clock::Time;
+use crate::history::{Given, Happening};
 
 /// The latest votes: the question, the member, and what was behind it.
 #[derive(Debug, Default)]
@@ -33,6 +36,23 @@ impl Evidence {
             (*of == op && is_yes(*member)).then_some(*given)
         };
         self.0.iter().filter_map(counted).collect()
+    }
+}
+
+impl Client {
+    /// Tells those who watch that it knows what the clock of a server showed.
+    pub(super) fn tell_reading(
+        &self,
+        reply: &Reply,
+        given: Given,
+        took: Duration,
+        acts: &mut Vec<Act>,
+    ) {
+        let is_probe = matches!(reply, Reply::Facts(_));
+        if is_probe || matches!(reply, Reply::Extended { .. } | Reply::Healed { .. }) {
+            let (client, life, blur) = (self.number, self.life, took.as_nanos() as Time);
+            acts.push(Act::Tell(Happening::Read { client, life, given, blur, is_probe }));
+        }
     }
 }
 

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::rounds::{AcquireStep, ExtendStep, Refusal, ReleaseRound, ReleaseStep};
-use leasehold_core::{Backoff, Holder, Keeper, KeeperStep, Lease, Request, RetryPolicy};
+use leasehold_core::rounds::{
+    AcquireRound, AcquireStep, ExtendStep, Refusal, ReleaseRound, ReleaseStep,
+};
+use leasehold_core::{Backoff, Ends, Holder, Keeper, KeeperStep, Lease, Request, RetryPolicy};
 
 use super::{Act, Client, Doing, HolderTask, LAST_WORK, Purpose, Timer};
 use crate::clock::Time;
@@ -42,7 +44,9 @@ impl Client {
             }
             Doing::Queued | Doing::Looking | Doing::Pausing => self.acquire(time, holder, acts),
             Doing::Holding { .. } => self.keep(time, holder, acts),
-            Doing::Acquiring(_) | Doing::Releasing(_) | Doing::Retired => {}
+            // Its votes have settled.
+            Doing::Acquiring(_) => self.decide(time, holder, acts),
+            Doing::Releasing(_) | Doing::Retired => {}
         }
     }
 
@@ -59,7 +63,6 @@ impl Client {
     /// Lets the core decide what an answer, or the time limit, amounts to.
     pub(super) fn decide(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
         let (now, op) = (self.now(time), self.holders[holder].op);
-        let who = self.holders[holder].who.clone();
         let HolderTask { doing, evidence, .. } = &mut self.holders[holder];
         match doing {
             Doing::Acquiring(round) => {
@@ -69,15 +72,18 @@ impl Client {
                     (round.spec().holder.clone(), round.seen(), round.number());
                 match step {
                     AcquireStep::Wait => {}
+                    // Nobody waits for answers any more: only the time is.
+                    AcquireStep::Settle(at) => self.wake_holder(time, holder, at.since(now), acts),
                     AcquireStep::AskAgain => {
                         self.new_op(holder);
                         self.ask_round(time, holder, acts);
                     }
                     AcquireStep::Acquired(lease) => {
+                        let round = round.clone();
                         if number > 1 {
                             self.remember(time, &lease.lock.clone(), lease.fence);
                         }
-                        self.hold(time, holder, lease, votes, acts);
+                        self.hold(time, holder, lease, (op, round), votes, acts);
                     }
                     AcquireStep::GiveUp(refusal) => {
                         let is_strange = refusal.is_worth_a_look(round.ballot());
@@ -90,16 +96,14 @@ impl Client {
             }
             Doing::Holding { keeper, extending, last, asked, .. } => {
                 let Some(round) = extending else { return };
+                let mut extended = None;
                 match round.step() {
                     ExtendStep::Wait => return,
                     ExtendStep::Extended { deadline } if now < keeper.lease().deadline => {
                         let refreshed = round.next() > keeper.lease().token;
                         keeper.extended(now, deadline, round.next());
-                        let until = self.clock.when(keeper.lease().deadline.as_nanos(), time);
                         let (started, votes) = (*asked, evidence.of(op, round.ballot()));
-                        let happening =
-                            Happening::Extended { who, started, refreshed, until, votes };
-                        acts.push(Act::Tell(happening));
+                        extended = Some((started, refreshed, votes));
                     }
                     ExtendStep::Extended { .. } => {}
                     ExtendStep::Failed => {
@@ -108,6 +112,9 @@ impl Client {
                     }
                 }
                 *last = extending.take().map(|round| (op, round));
+                if let Some((started, refreshed, votes)) = extended {
+                    self.tell_extended(time, holder, (started, refreshed, votes), acts);
+                }
                 self.new_op(holder);
                 self.keep(time, holder, acts);
             }
@@ -155,34 +162,35 @@ impl Client {
         time: Time,
         holder: usize,
         lease: Lease,
+        (op, round): (u64, Box<AcquireRound>),
         votes: Vec<Given>,
         acts: &mut Vec<Act>,
     ) {
         let now = self.now(time);
         self.new_op(holder);
         self.holders[holder].retired = self.is_last_round;
-        acts.push(Act::Tell(Happening::Acquired {
-            who: self.holders[holder].who.clone(),
-            value: lease.holder.clone(),
-            lock: lease.lock.clone(),
-            fence: lease.fence,
-            started: self.holders[holder].started,
-            until: self.clock.when(lease.deadline.as_nanos(), time),
-            votes,
-        }));
         let most = if self.is_last_round { LAST_WORK } else { self.habits.work };
-        let work = self.chance.duration(Duration::ZERO..most);
-        let highest = lease.fence;
+        let holds_on = self.habits.holds_on && !self.is_last_round;
+        let work = if holds_on { most } else { self.chance.duration(Duration::ZERO..most) };
+        let (value, lock, fence) = (lease.holder.clone(), lease.lock.clone(), lease.fence);
         let keeper = Box::new(Keeper::new(lease, now, self.habits.extends, self.habits.max_hold));
         let work_until = now.plus(work);
         self.holders[holder].doing = Doing::Holding {
             keeper,
             extending: None,
             last: None,
+            ends: Ends::default(),
+            proof: Box::new((op, *round)),
             asked: time,
             work_until,
-            highest,
+            highest: fence,
         };
+        self.hold_against_clocks(time, holder, acts);
+        let Doing::Holding { keeper, .. } = &self.holders[holder].doing else { return };
+        let until = self.believed(time, keeper.lease().deadline);
+        let (who, started) = (self.holders[holder].who.clone(), self.holders[holder].started);
+        let acquired = Happening::Acquired { who, value, lock, fence, started, until, votes };
+        acts.push(Act::Tell(acquired));
         self.keep(time, holder, acts);
     }
 
@@ -235,22 +243,37 @@ impl Client {
     }
 
     fn heed_late_answers(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
-        let (now, who) = (self.now(time), self.holders[holder].who.clone());
+        let now = self.now(time);
         let HolderTask { doing, evidence, .. } = &mut self.holders[holder];
         if let Doing::Holding { keeper, last: Some((op, round)), asked, .. } = doing
             && keeper.heed(now, round)
         {
             let refreshed = round.next() > keeper.lease().fence;
-            let until = self.clock.when(keeper.lease().deadline.as_nanos(), time);
             let (started, votes) = (*asked, evidence.of(*op, round.ballot()));
-            let happening = Happening::Extended { who, started, refreshed, until, votes };
-            acts.push(Act::Tell(happening));
+            self.tell_extended(time, holder, (started, refreshed, votes), acts);
         }
+    }
+
+    /// The keeper knows of a new deadline, which is held against the clocks before anybody believes it.
+    fn tell_extended(
+        &mut self,
+        time: Time,
+        holder: usize,
+        (started, refreshed, votes): (Time, bool, Vec<Given>),
+        acts: &mut Vec<Act>,
+    ) {
+        self.hold_against_clocks(time, holder, acts);
+        let Doing::Holding { keeper, .. } = &self.holders[holder].doing else { return };
+        let until = self.believed(time, keeper.lease().deadline);
+        let who = self.holders[holder].who.clone();
+        acts.push(Act::Tell(Happening::Extended { who, started, refreshed, until, votes }));
     }
 
     fn extend(&mut self, time: Time, holder: usize, lease: &Lease, acts: &mut Vec<Act>) {
         let now = self.now(time);
         let limit = self.habits.limit.min(lease.validity_at(now));
+        // The answers to the last extension are not kept any longer than this.
+        self.note_ends(holder);
         let mut doing = std::mem::replace(&mut self.holders[holder].doing, Doing::Thinking);
         let Doing::Holding { keeper, extending, last, asked, highest, .. } = &mut doing else {
             return;

@@ -1,13 +1,14 @@
 //! What a process knows of the nodes, and how it finds out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::{
-    AdmissionStep, Answer, Facts, Fence, LockName, Moment, NodeError, Outlook, Record, Reply,
+    AdmissionStep, Answer, ClockSample, Facts, Fence, LockName, Moment, NodeError, Outlook, Reply,
     Request, Standing, WallMicros,
 };
 
-use super::{Act, Client, Member, PROBE_EVERY, PROBE_LIMIT, Purpose, Timer};
+use super::{Act, Client, Member, PAUSE_MIN, PROBE_EVERY, PROBE_LIMIT, Purpose, Timer};
 use crate::clock::{MICROS, Time};
 
 impl Client {
@@ -49,7 +50,7 @@ impl Client {
         if !self.members[member].is_connected {
             let reason = "connection refused".to_owned();
             self.members[member].admission.down(NodeError::Unreachable { reason });
-            self.roster.hide(member);
+            self.gone(time, member);
             return self.look_later(time, member, acts);
         }
         let request = Arc::new(Request::Probe);
@@ -73,7 +74,16 @@ impl Client {
 
     fn look_later(&mut self, time: Time, member: usize, acts: &mut Vec<Act>) {
         let now = self.now(time);
-        let pause = self.members[member].admission.standing().look_again_in(now, PROBE_EVERY);
+        let this = &mut self.members[member];
+        let pause = match std::mem::take(&mut this.looks_again) {
+            true => PAUSE_MIN,
+            false => this.admission.standing().look_again_in(now, PROBE_EVERY).max(PAUSE_MIN),
+        };
+        self.look_after(time, member, pause, acts);
+    }
+
+    fn look_after(&mut self, time: Time, member: usize, pause: Duration, acts: &mut Vec<Act>) {
+        let now = self.now(time);
         self.counter += 1;
         self.members[member].ticket = self.counter;
         let timer = Timer::Examine { member, ticket: self.counter };
@@ -93,7 +103,7 @@ impl Client {
         self.members[member].looking = None;
         match answer {
             Ok(Reply::Facts(facts)) => {
-                let step = self.examine(sent, now, member, &facts);
+                let step = self.examine(time, sent, member, &facts, acts);
                 let this = &mut self.members[member];
                 if let AdmissionStep::Replace { expected, record } = step {
                     let record = record.to_string().into();
@@ -115,7 +125,7 @@ impl Client {
                     }
                     if now >= this.forget_at
                         && let Some((expected, record)) =
-                            Record::raised(&facts, self.habits.fence_retention)
+                            this.admission.raised(&facts, self.habits.fence_retention)
                     {
                         this.forget_at = now.plus(self.habits.fence_retention / 4);
                         this.forgets = Some(record.floor);
@@ -135,7 +145,7 @@ impl Client {
             Err(error) => {
                 self.members[member].forgets = None;
                 self.members[member].admission.down(error);
-                self.roster.hide(member);
+                self.gone(time, member);
             }
         }
         self.look_later(time, member, acts);
@@ -144,21 +154,61 @@ impl Client {
     /// As the driver does it: first whether another member shows the same server, then the rest.
     fn examine(
         &mut self,
+        time: Time,
         sent: Moment,
-        received: Moment,
         member: usize,
         facts: &Facts,
+        acts: &mut Vec<Act>,
     ) -> AdmissionStep {
-        let life = self.chance.nonce();
+        let (received, life) = (self.now(time), self.chance.nonce());
         let twin = self.roster.show(member, facts);
-        let name = |member: usize| self.members[member].admission.member().clone();
-        let (ours, theirs) = (name(member), twin.map(name));
+        let sample = ClockSample { sent, received, clock: facts.clock };
+        let peers = self.roster.peers(member, twin, sample);
         let this = &mut self.members[member];
         this.run = Some(facts.server.run_id.as_str().into());
-        let step = this.admission.examine(sent, received, facts, life, theirs.as_ref());
+        let before = this.admission.jumps().last().copied();
+        let wanted_peers = this.admission.wants_peers();
+        let step = this.admission.examine(sent, received, facts, life, &peers);
+        self.roster.note(member, sent, &this.admission, facts);
+        let went_ahead = this.admission.jumps().last().copied() != before;
+        let wants_peers = this.admission.wants_peers() && !wanted_peers;
         if let Some(twin) = twin {
+            let ours = self.members[member].admission.member().clone();
             self.members[twin].admission.is_one_server_with(&ours);
         }
+        self.compare_clocks(time);
+        if went_ahead {
+            self.clocks_went_ahead(time, acts);
+        }
+        for other in (0..self.members.len()).filter(|other| *other != member) {
+            if wants_peers || self.members[other].admission.wants_peers() {
+                self.look_soon(time, other, acts);
+            }
+        }
         step
+    }
+
+    /// Has each member know how its clock stands to those of the others.
+    fn compare_clocks(&mut self, time: Time) {
+        let now = self.now(time);
+        for (index, member) in self.members.iter_mut().enumerate() {
+            member.admission.compared(now, self.roster.line(index));
+        }
+    }
+
+    /// A member did not answer: the next answer may come from another server.
+    fn gone(&mut self, time: Time, member: usize) {
+        self.roster.hide(member);
+        self.compare_clocks(time);
+    }
+
+    /// Looks at a member now, or once more after the look that is under way; but two looks are a
+    /// little apart, whatever calls for them.
+    fn look_soon(&mut self, time: Time, member: usize, acts: &mut Vec<Act>) {
+        if self.members[member].looking.is_some() {
+            self.members[member].looks_again = true;
+            return;
+        }
+        self.look_after(time, member, PAUSE_MIN, acts);
     }
 }

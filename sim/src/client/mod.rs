@@ -3,6 +3,7 @@
 
 mod acts;
 mod asking;
+mod clocks;
 mod evidence;
 mod handover;
 mod holding;
@@ -15,8 +16,8 @@ use std::time::Duration;
 
 use leasehold_core::rounds::{AcquireRound, ExtendRound, ReleaseRound};
 use leasehold_core::{
-    Admission, AdmissionPolicy, Answer, Backoff, ClockSample, Fence, Holder, Keeper, LockName,
-    Moment, NodeError, Proposals, Quorum, Reply, RetryPolicy, Roster, Ttl,
+    Admission, AdmissionPolicy, Answer, Backoff, ClockSample, Ends, Fence, Holder, Keeper,
+    LockName, Moment, NodeError, Proposals, Quorum, Reply, RetryPolicy, Roster, Ttl,
 };
 
 pub use self::acts::{Act, Question, Timer};
@@ -37,6 +38,8 @@ pub struct Habits {
     pub think: Duration,
     /// How long the work under the lock takes.
     pub work: Duration,
+    /// Whether the work always takes as long as it may.
+    pub holds_on: bool,
     /// Whether leases are kept.
     pub extends: bool,
     /// The longest time that one is kept.
@@ -53,6 +56,8 @@ pub struct Habits {
 
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
+/// Between two looks at a member, whatever calls for them.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
 
 /// The last work is short, so that fifty holders have their turn before the run ends.
 const LAST_WORK: Duration = Duration::from_millis(40);
@@ -80,6 +85,8 @@ pub struct Client {
     proposals: Proposals,
     asks: HashMap<u64, Pending>,
     counter: u64,
+    /// Whether the clock of a node was ever found to have gone ahead.
+    have_gone_ahead: bool,
     chance: Chance,
 }
 
@@ -91,6 +98,8 @@ struct Member {
     /// The server process that was met when it was last examined.
     run: Option<Arc<str>>,
     looking: Option<u64>,
+    /// Somebody wants a look that begins after the one under way.
+    looks_again: bool,
     ticket: u64,
     forget_at: Moment,
     /// The floor was raised to this, so that what lies below may go.
@@ -143,6 +152,10 @@ enum Doing {
         keeper: Box<Keeper>,
         extending: Option<ExtendRound>,
         last: LastExtension,
+        /// Until when each node keeps the lease, as far as is known.
+        ends: Ends,
+        /// The question by which it was acquired, and what was answered, also after the decision.
+        proof: Box<(u64, AcquireRound)>,
         asked: Time,
         work_until: Moment,
         /// The highest number that was sent with the holder value.
@@ -175,6 +188,7 @@ impl Client {
             admission: Admission::new(policy.clone(), name),
             run: None,
             looking: None,
+            looks_again: false,
             ticket: 0,
             forget_at: Moment::default(),
             forgets: None,
@@ -202,7 +216,7 @@ impl Client {
             wall,
             is_last_round: false,
             members: members.iter().map(member).collect(),
-            roster: Roster::new(members.len()),
+            roster: Roster::new(members.iter().map(|name| policy.member(name)).collect(), &policy),
             quorum: Quorum::majority_of(NonZeroUsize::new(members.len()).expect("some members")),
             policy,
             habits,
@@ -211,6 +225,7 @@ impl Client {
             proposals: Proposals::default(),
             asks: HashMap::new(),
             counter: 0,
+            have_gone_ahead: false,
             chance,
         }
     }
@@ -316,11 +331,17 @@ impl Client {
     ) {
         let Some(Pending { member, sent, purpose }) = self.asks.remove(&ask) else { return };
         let now = self.now(time);
+        if let (Ok(reply), Some(given)) = (&answer, given) {
+            self.tell_reading(reply, given, now.since(sent), acts);
+        }
         match (&answer, purpose) {
             (Ok(Reply::Stranger { .. }), Purpose::Vote { .. }) => self.look(time, member, acts),
             (Ok(Reply::Extended { clock } | Reply::Healed { clock }), _) => {
                 let sample = ClockSample { sent, received: now, clock: *clock };
-                self.members[member].admission.observe_clock(sample);
+                let jump = self.members[member].admission.observe_clock(sample);
+                if jump.is_some_and(|jump| !jump.ahead.is_zero()) {
+                    self.clocks_went_ahead(time, acts);
+                }
             }
             _ => {}
         }
@@ -331,12 +352,14 @@ impl Client {
             self.holders[holder].evidence.note(op, member, given);
         }
         match purpose {
-            Purpose::Vote { holder, op, .. } if self.holders[holder].op != op => {
-                if let Doing::Holding { last: Some((number, round)), .. } =
-                    &mut self.holders[holder].doing
-                    && *number == op
-                {
-                    round.answer(now, member, answer);
+            Purpose::Vote { holder, op, round } if self.holders[holder].op != op => {
+                let Doing::Holding { last, proof, .. } = &mut self.holders[holder].doing else {
+                    return;
+                };
+                match last {
+                    Some((number, last)) if *number == op => last.answer(now, member, answer),
+                    _ if proof.0 == op => proof.1.answer(now, round, member, answer),
+                    _ => {}
                 }
             }
             Purpose::Vote { holder, round, .. } => {

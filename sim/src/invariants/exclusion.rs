@@ -1,36 +1,169 @@
 //! Two holders never both have validity left.
+//!
+//! With one exception, which clocks that are set bring along. A node whose clock is set ahead frees a
+//! lease before its holder can know. Nobody else is granted it who knows of the step; but a process
+//! that has not read that clock since cannot know, nor can one that started later, if the clock is
+//! within the largest skew of the others. The holder knows as soon as it has read the clock in
+//! turn, and from then on nothing is excused; unless the clock was set back as well between the same
+//! two readings, so that they show nothing. The same is true for a holder whose own clock stood still.
 
 use std::collections::HashMap;
 
-use leasehold_core::{Holder, LockName};
+use leasehold_core::{Holder, LockName, Reply, Request};
 
+use super::readings::{Readings, process_of};
 use crate::clock::Time;
 use crate::history::{Happening, Invariant, Shown, short};
 
-/// Who believes to hold what, and until when.
-#[derive(Debug, Default)]
+/// Who believes to hold what.
+#[derive(Debug)]
 pub(super) struct Exclusion {
-    believers: HashMap<LockName, Vec<(Holder, Time)>>,
+    nodes: usize,
+    believers: HashMap<LockName, Vec<Believer>>,
+    /// When servers said yes to a holder value, and for how long.
+    yes: HashMap<(LockName, Holder), YesByServer>,
+    readings: Readings,
+    /// Two who both believe to hold, as long as that is excused.
+    excused: Vec<(LockName, Holder, Holder)>,
+}
+
+/// When each server said yes, and for how long.
+type YesByServer = HashMap<usize, Vec<(Time, Time)>>;
+
+#[derive(Debug, Clone)]
+struct Believer {
+    who: Holder,
+    value: Holder,
+    until: Time,
+    /// When the question was sent that it counts from.
+    asked: Time,
 }
 
 impl Exclusion {
-    fn check(&self, now: Time, lock: &LockName, who: &Holder) -> Result<(), String> {
-        let others = self.believers.get(lock).into_iter().flatten();
-        match others.filter(|(other, _)| other != who).find(|(_, until)| *until > now) {
-            None => Ok(()),
-            Some((other, until)) => Err(format!(
-                "{} and {} both hold {lock}; the other until {}",
-                short(who),
-                short(other),
-                Shown(*until)
-            )),
+    pub(super) fn new(nodes: usize, max_skew: Time) -> Self {
+        let (believers, yes, excused) = (HashMap::new(), HashMap::new(), Vec::new());
+        Self { nodes, believers, yes, readings: Readings::new(max_skew), excused }
+    }
+
+    /// Whoever believes to hold it beside `who`, unless that is excused.
+    fn check(&mut self, now: Time, lock: &LockName, who: &Holder) -> Result<(), String> {
+        let Some(believers) = self.believers.get(lock) else { return Ok(()) };
+        let Some(one) = believers.iter().find(|one| one.who == *who && one.until > now) else {
+            return Ok(());
+        };
+        for other in believers.iter().filter(|other| other.who != *who && other.until > now) {
+            let is_same = |(_, a, b): &&(LockName, Holder, Holder)| {
+                (a == who && *b == other.who) || (b == who && *a == other.who)
+            };
+            // What the second of them learns after it was granted the lock changes nothing.
+            let was_excused = self.excused.iter().any(|pair| is_same(&pair));
+            if !self.is_excused(now, lock, (one, other), was_excused) {
+                return Err(format!(
+                    "{} and {} both hold {lock}; the other until {}",
+                    short(who),
+                    short(&other.who),
+                    Shown(other.until)
+                ));
+            }
+            if !was_excused {
+                self.excused.push((lock.clone(), who.clone(), other.who.clone()));
+            }
         }
+        Ok(())
+    }
+
+    /// Whether each server that said yes to both freed the lock too early for the first of them, by
+    /// something that was done to a clock, and one of them by something that could not be known.
+    fn is_excused(
+        &self,
+        now: Time,
+        lock: &LockName,
+        (one, other): (&Believer, &Believer),
+        was_excused: bool,
+    ) -> bool {
+        let yes = |of: &Believer| self.yes.get(&(lock.clone(), of.value.clone()));
+        let (Some(to_one), Some(to_other)) = (yes(one), yes(other)) else { return false };
+        let mut is_unknown = false;
+        for (server, times) in to_one {
+            let Some(others) = to_other.get(server) else { continue };
+            let (mut first, mut second) = ((one, times), (other, others));
+            if others.last() < times.last() {
+                std::mem::swap(&mut first, &mut second);
+            }
+            let Some((from, ttl)) = first.1.last().copied() else { continue };
+            let to = second.1.iter().map(|(at, _)| *at).find(|at| *at > from).unwrap_or(from);
+            let (first, second) = (first.0, second.0);
+            let (first_in, second_in) = (process_of(&first.who), process_of(&second.who));
+            // Within what clocks drift meanwhile.
+            let missing = first.until - now;
+            let missing = missing - missing / 50;
+            let still = self.readings.stood_still(first_in, *server, first.asked);
+            let steps = self.readings.steps(*server, from, to);
+            if from + ttl + ttl / 50 < to && still.by == 0 {
+                // It had kept the lease for as long as it was asked to: the first does not rest on it.
+                continue;
+            }
+            if steps.ahead + still.by < missing || steps.ahead + still.by == 0 {
+                return false;
+            }
+            let is_unread = self.readings.is_unread(first_in, *server, &steps);
+            let is_unseen = was_excused
+                || self.nodes == 1
+                || self.readings.is_unread(second_in, *server, &steps)
+                || self.readings.is_too_late_to_see(second_in, *server, &steps);
+            is_unknown |= still.is_unread || (is_unread && is_unseen);
+        }
+        is_unknown
+    }
+
+    fn applied(&mut self, now: Time, server: usize, request: &Request, reply: &Reply) {
+        match (request, reply) {
+            (Request::Acquire { lock, holder, ttl, .. }, Reply::Granted)
+            | (
+                Request::Extend { lock, holder, ttl, .. },
+                Reply::Extended { .. } | Reply::Healed { .. },
+            ) => {
+                let ttl = ttl.get().as_nanos() as Time;
+                let servers = self.yes.entry((lock.clone(), holder.clone())).or_default();
+                servers.entry(server).or_default().push((now, ttl));
+            }
+            (Request::Release { lock, holder }, _) => {
+                let key = (lock.clone(), holder.clone());
+                if let Some(servers) = self.yes.get_mut(&key) {
+                    servers.remove(&server);
+                    if servers.is_empty() {
+                        self.yes.remove(&key);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn check_excused(&mut self, now: Time) -> Result<(), String> {
+        for (lock, who, _) in self.excused.clone() {
+            self.check(now, &lock, &who)?;
+        }
+        let believes = |believers: &[Believer], who: &Holder| {
+            believers.iter().any(|it| it.who == *who && it.until > now)
+        };
+        let all = &self.believers;
+        self.excused.retain(|(lock, one, other)| {
+            all.get(lock).is_some_and(|them| believes(them, one) && believes(them, other))
+        });
+        Ok(())
     }
 
     fn forget(&mut self, is_gone: impl Fn(&Holder) -> bool) {
         for believers in self.believers.values_mut() {
-            believers.retain(|(holder, _)| !is_gone(holder));
+            believers.retain(|believer| !is_gone(&believer.who));
         }
+    }
+
+    fn find(&mut self, who: &Holder) -> Option<(&LockName, &mut Believer)> {
+        self.believers.iter_mut().find_map(|(lock, believers)| {
+            believers.iter_mut().find(|believer| believer.who == *who).map(|it| (lock, it))
+        })
     }
 }
 
@@ -40,21 +173,31 @@ impl Invariant for Exclusion {
     }
 
     fn watch(&mut self, now: Time, happening: &Happening) -> Result<(), String> {
+        // What a process makes of a reading it does in the same step, and tells next.
+        let changes = matches!(happening, Happening::Moved { .. } | Happening::Lost { .. });
+        if !changes && !self.excused.is_empty() {
+            self.check_excused(now)?;
+        }
+        self.readings.watch(now, happening);
         match happening {
-            Happening::Acquired { who, lock, until, .. } => {
-                self.check(now, lock, who)?;
-                self.believers.entry(lock.clone()).or_default().push((who.clone(), *until));
+            Happening::Acquired { who, value, lock, until, started, .. } => {
+                let (who, value) = (who.clone(), value.clone());
+                let believer = Believer { who: who.clone(), value, until: *until, asked: *started };
+                self.believers.entry(lock.clone()).or_default().push(believer);
+                self.check(now, lock, &who)?;
             }
-            Happening::Extended { who, until, .. } => {
-                let mut of = None;
-                for (lock, believers) in &mut self.believers {
-                    if let Some(believer) = believers.iter_mut().find(|(holder, _)| holder == who) {
-                        believer.1 = believer.1.max(*until);
-                        of = Some(lock.clone());
-                    }
-                }
-                if let Some(lock) = of {
-                    self.check(now, &lock, who)?;
+            Happening::Extended { who, until, started, .. } => {
+                let Some((lock, believer)) = self.find(who) else { return Ok(()) };
+                (believer.until, believer.asked) = (*until, *started);
+                let lock = lock.clone();
+                self.check(now, &lock, who)?;
+            }
+            Happening::Applied { node, request, reply, .. } => {
+                self.applied(now, *node, request, reply)
+            }
+            Happening::Moved { who, until } => {
+                if let Some((_, believer)) = self.find(who) {
+                    believer.until = *until;
                 }
             }
             Happening::Lost { who } | Happening::Done { who } => self.forget(|gone| gone == who),

@@ -1,27 +1,55 @@
 //! No two acquisitions of a name have the same fence, and one that began after another was complete
 //! has the larger one.
+//!
+//! Clocks have no part in that while enough nodes remember. A node that forgot is above all that
+//! others remember; where too few do, its clock stands in. So nothing is promised any more if a node
+//! was given its vote back on the word of its clock, after fewer clocks than a quorum were right.
 
 use std::collections::HashMap;
 
 use leasehold_core::{Fence, LockName};
 
+use super::readings::Process;
 use crate::clock::Time;
 use crate::history::{Happening, Invariant, Shown, short};
 
 /// What was given out.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Fences {
+    /// So many other nodes remember each number that a node may have forgotten.
+    enough: usize,
+    /// How long a lease may last.
+    memory: Time,
     /// By name: when each acquisition was complete, and the highest fence up to then.
     given: HashMap<LockName, Vec<(Time, Fence)>>,
     all: HashMap<(LockName, Fence), Time>,
+    /// When a process was last told the highest fence of a server.
+    told: HashMap<(Process, usize), Time>,
+    were_wrong: bool,
+    rests_on_wrong_clocks: bool,
 }
 
-impl Invariant for Fences {
-    fn promise(&self) -> &'static str {
-        "fences"
+impl Fences {
+    pub(super) fn new(nodes: usize, quorum: usize, memory: Time) -> Self {
+        Self {
+            enough: nodes - quorum + 1,
+            memory,
+            given: HashMap::new(),
+            all: HashMap::new(),
+            told: HashMap::new(),
+            were_wrong: false,
+            rests_on_wrong_clocks: false,
+        }
     }
 
-    fn watch(&mut self, now: Time, happening: &Happening) -> Result<(), String> {
+    /// Who may have forgotten a number was given a vote. Whether enough others told theirs.
+    fn is_remembered(&self, by: Process, forgot: Time, others: &[usize]) -> bool {
+        let told = |server: &&usize| self.told.get(&(by, **server)).copied().unwrap_or_default();
+        let since = forgot + self.memory;
+        others.iter().filter(|server| told(server) >= since).count() >= self.enough
+    }
+
+    fn acquired(&mut self, now: Time, happening: &Happening) -> Result<(), String> {
         let Happening::Acquired { who, lock, fence, started, .. } = happening else {
             return Ok(());
         };
@@ -44,6 +72,31 @@ impl Invariant for Fences {
         }
         let so_far = given.last().map_or(Fence::ZERO, |(_, highest)| *highest);
         given.push((now, so_far.max(*fence)));
+        Ok(())
+    }
+}
+
+impl Invariant for Fences {
+    fn promise(&self) -> &'static str {
+        "fences"
+    }
+
+    fn watch(&mut self, now: Time, happening: &Happening) -> Result<(), String> {
+        match happening {
+            Happening::ClocksAreWrong => self.were_wrong = true,
+            Happening::Read { client, life, given, is_probe: true, .. } => {
+                self.told.insert(((*client, *life), given.server), given.at);
+            }
+            Happening::Admitted { by: Some(by), forgot, others, .. }
+                if self.were_wrong && !self.all.is_empty() =>
+            {
+                self.rests_on_wrong_clocks |= !self.is_remembered(*by, *forgot, others);
+            }
+            Happening::Acquired { .. } if !self.rests_on_wrong_clocks => {
+                return self.acquired(now, happening);
+            }
+            _ => {}
+        }
         Ok(())
     }
 }

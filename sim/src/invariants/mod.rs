@@ -8,6 +8,7 @@ mod gives_back;
 mod noticed;
 mod own_release;
 mod quorum_grants;
+mod readings;
 mod remembers;
 mod served;
 mod superseded;
@@ -15,19 +16,34 @@ mod superseded;
 use crate::clock::Time;
 use crate::history::Invariant;
 
-/// All of them. `quorum` is that of the member list, `memory` how long a server that forgot must not
-/// be counted.
-pub fn all(quorum: usize, holders: usize, memory: Time) -> Vec<Box<dyn Invariant>> {
+/// What the promises are about.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// How many nodes the member list has.
+    pub nodes: usize,
+    /// How many of them are a quorum.
+    pub quorum: usize,
+    /// How many holders have to be served.
+    pub holders: usize,
+    /// How long a server that forgot must not be counted.
+    pub memory: Time,
+    /// How far the clocks of nodes may be apart.
+    pub max_skew: Time,
+}
+
+/// All of them.
+pub fn all(terms: Terms) -> Vec<Box<dyn Invariant>> {
+    let Terms { nodes, quorum, holders, memory, max_skew } = terms;
     vec![
-        Box::new(exclusion::Exclusion::default()),
-        Box::new(fences::Fences::default()),
+        Box::new(exclusion::Exclusion::new(nodes, max_skew)),
+        Box::new(fences::Fences::new(nodes, quorum, memory)),
         Box::new(superseded::Superseded::default()),
         Box::new(own_release::OwnRelease),
         Box::new(noticed::Noticed::default()),
         Box::new(quorum_grants::QuorumGrants::new(quorum)),
-        Box::new(remembers::Remembers(memory)),
+        Box::new(remembers::Remembers::new(quorum, memory)),
         Box::new(counted_once::CountedOnce),
         Box::new(served::Served::new(holders)),
-        Box::new(gives_back::GivesBack),
+        Box::new(gives_back::GivesBack::default()),
     ]
 }

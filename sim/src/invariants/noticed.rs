@@ -37,7 +37,9 @@ impl Invariant for Noticed {
         match happening {
             Happening::Acquired { who, lock, until, .. } => {
                 let ignorant = self.holders.iter().find(|(other, (of, good))| {
-                    *other != who && of == lock && !self.stood_still(other, *good, now)
+                    // Two who both believe to hold are another promise's business.
+                    let is_over = *good <= now;
+                    *other != who && of == lock && is_over && !self.stood_still(other, *good, now)
                 });
                 if let Some((other, (_, good))) = ignorant {
                     return Err(format!(
@@ -49,13 +51,13 @@ impl Invariant for Noticed {
                 }
                 self.holders.insert(who.clone(), (lock.clone(), *until));
             }
-            Happening::Extended { who, until, .. } => {
+            Happening::Extended { who, until, .. } | Happening::Moved { who, until } => {
                 if let Some((_, good)) = self.holders.get_mut(who) {
                     *good = *until;
                 }
             }
             Happening::Lost { who } | Happening::Done { who } => self.forget(who),
-            Happening::Paused { client, until } => {
+            Happening::Paused { client, until } | Happening::StoodStill { client, until, .. } => {
                 self.pauses.insert(*client, (now, *until));
             }
             Happening::Crashed { client } => {

@@ -11,7 +11,8 @@ use crate::history::{Happening, Invariant, Shown, short};
 #[derive(Debug, Default)]
 pub(super) struct Superseded {
     acquired: HashMap<LockName, Vec<(Time, Fence)>>,
-    holders: HashMap<Holder, (LockName, Fence)>,
+    /// What each holder has, and since when.
+    holders: HashMap<Holder, (LockName, Fence, Time)>,
 }
 
 impl Invariant for Superseded {
@@ -23,13 +24,13 @@ impl Invariant for Superseded {
         match happening {
             Happening::Acquired { who, lock, fence, .. } => {
                 self.acquired.entry(lock.clone()).or_default().push((now, *fence));
-                self.holders.insert(who.clone(), (lock.clone(), *fence));
+                self.holders.insert(who.clone(), (lock.clone(), *fence, now));
             }
             Happening::Extended { who, started, .. } => {
-                let Some((lock, own)) = self.holders.get(who) else { return Ok(()) };
-                let later = self.acquired[lock]
-                    .iter()
-                    .find(|(complete, fence)| complete <= started && fence > own);
+                let Some((lock, own, since)) = self.holders.get(who) else { return Ok(()) };
+                let later = self.acquired[lock].iter().find(|(complete, fence)| {
+                    since < complete && complete <= started && fence > own
+                });
                 if let Some((complete, fence)) = later {
                     return Err(format!(
                         "{}, who has fence {own}, began to extend at {} and succeeded, though \

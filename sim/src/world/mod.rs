@@ -1,8 +1,10 @@
 //! The world: servers, processes, the network between them, and what is done to all of them, in one
 //! queue of events ordered by true time.
 
+mod clocks;
 mod outcome;
 mod servers;
+mod setting_up;
 mod traffic;
 mod trouble;
 
@@ -18,11 +20,11 @@ use crate::addresses::Addresses;
 use crate::chance::Chance;
 use crate::client::{Act, Client, Habits, Question, Timer};
 use crate::clock::{Clock, MILLIS, SECOND, Time};
-use crate::faults::Fault;
+use crate::faults::{Fault, NODE_RATE};
 use crate::history::{Given, Happening, Invariant, Violation};
-use crate::invariants;
+use crate::invariants::{self, Terms};
 use crate::network::Links;
-use crate::scenario::{Assumption, MAX_TTL, Scenario};
+use crate::scenario::{Assumption, MAX_CLOCK_SKEW, MAX_TTL, RIGHT_WITHIN, Scenario};
 use crate::server::{Persistence, Server};
 
 /// When the world began, by clocks that are right.
@@ -98,11 +100,14 @@ pub struct World {
     servers: Vec<Server>,
     clients: Vec<Client>,
     paused_until: Vec<Time>,
+    frozen_until: Vec<Time>,
     is_dead: Vec<bool>,
     links: Links,
     addresses: Addresses,
     locks: Vec<LockName>,
     invariants: Vec<Box<dyn Invariant>>,
+    /// Whether a person is setting the cluster up.
+    is_being_set_up: bool,
     chance: Chance,
     acts: Vec<Act>,
     tells: bool,
@@ -114,10 +119,9 @@ impl World {
     /// The world of a scenario; `tells` keeps the timeline.
     pub fn new(scenario: Scenario, tells: bool) -> Self {
         let mut chance = Chance::new(scenario.seed ^ 0x5eed);
-        let skew = if scenario.breaks(Assumption::Skew) { 7200 * 1000 } else { 380 };
         let servers = (0..scenario.nodes + scenario.spares)
             .map(|number| {
-                let offset = chance.around(skew) * MILLIS as i64;
+                let offset = chance.around(RIGHT_WITHIN) * MILLIS as i64;
                 let rate = chance.around(node_rate(&scenario));
                 let clock = Clock::new(EPOCH.saturating_add_signed(offset), rate);
                 let of_member = scenario.persistence.get(number).copied();
@@ -129,7 +133,9 @@ impl World {
             .map(|lock| LockName::new(format!("lock{lock}")).expect("a name"))
             .collect();
         let quorum = scenario.nodes / 2 + 1;
-        let holders = scenario.clients * scenario.holders;
+        // One that was told another longest lease is served by nobody.
+        let odd = usize::from(scenario.odd_max_ttl.is_some());
+        let holders = (scenario.clients - odd) * scenario.holders;
         // A single node that forgets has nobody to ask, and is not made to.
         let memory = if scenario.nodes > 1 { MAX_TTL.as_nanos() as Time } else { 0 };
         let mut world = Self {
@@ -139,11 +145,19 @@ impl World {
             servers,
             clients: Vec::new(),
             paused_until: vec![0; scenario.clients],
+            frozen_until: vec![0; scenario.clients],
             is_dead: vec![false; scenario.clients],
             links: Links::new(scenario.clients, scenario.nodes),
             addresses: Addresses::new(scenario.nodes),
             locks,
-            invariants: invariants::all(quorum, holders, memory),
+            invariants: invariants::all(Terms {
+                nodes: scenario.nodes,
+                quorum,
+                holders,
+                memory,
+                max_skew: MAX_CLOCK_SKEW.as_nanos() as Time,
+            }),
+            is_being_set_up: false,
             chance,
             acts: Vec::new(),
             tells,
@@ -154,7 +168,12 @@ impl World {
         for client in 0..world.scenario.clients {
             let fresh = world.new_client(client, 0);
             world.clients.push(fresh);
-            world.start_client(client);
+            world.start_sooner_or_later(client);
+        }
+        world.set_clocks_wrong();
+        if world.scenario.inits > 0 {
+            let pause = world.chance.within(0..2 * SECOND);
+            world.after(pause, Event::Inflict(Fault::Init));
         }
         world.after(SECOND, Event::NextFault);
         world.after(world.scenario.trouble, Event::FaultsOver);
@@ -170,10 +189,14 @@ impl World {
         let wrong = [0, 0, 3_600_000, 86_400_000][chance.index(4)];
         let offset = chance.around(wrong) * MILLIS as i64;
         let members: Vec<String> = (0..self.members_of(number)).map(member_name).collect();
-        let policy = self.policy(&members);
-        let ttl = Ttl::new(scenario.ttl).expect("long enough");
-        let habits = Habits {
+        let mut policy = self.policy(&members);
+        let odd = scenario.odd_max_ttl.filter(|_| scenario.odd_client() == Some(number));
+        policy.max_ttl = odd.or(policy.max_ttl);
+        let ttl = scenario.ttl.min(odd.unwrap_or(scenario.ttl));
+        let ttl = Ttl::new(ttl).expect("long enough");
+        let mut habits = Habits {
             ttl,
+            holds_on: scenario.is_day_of_ntp,
             limit: Duration::from_millis(50).min(ttl.get() / 20),
             think: Duration::from_millis([20, 200, 2000][chance.index(3)]),
             work: match chance.index(5) {
@@ -188,6 +211,11 @@ impl World {
             handovers: scenario.handovers,
             broken: scenario.broken,
         };
+        if scenario.is_day_of_ntp {
+            // Longer than the day, by any clock.
+            let work = Duration::from_nanos(scenario.trouble * 2);
+            habits = Habits { work, extends: true, max_hold: None, drops: 0, ..habits };
+        }
         let wanted: Vec<_> = (0..scenario.holders)
             .map(|_| self.locks[chance.index(self.locks.len())].clone())
             .collect();
@@ -217,7 +245,7 @@ impl World {
             max_ttl: Some(MAX_TTL),
             max_ttl_default: MAX_TTL,
             drift: Drift::DEFAULT,
-            max_clock_skew: Duration::from_secs(1),
+            max_clock_skew: MAX_CLOCK_SKEW,
             quarantine: self.scenario.nodes > 1 && !self.scenario.breaks(Assumption::Quarantine),
             strict: false,
         }
@@ -358,6 +386,8 @@ impl World {
                 figures.refreshed += u64::from(*refreshed);
             }
             Happening::Lost { .. } => figures.lost += 1,
+            Happening::Stepped { .. } => figures.clocks += 1,
+            Happening::StoodStill { .. } => figures.frozen += 1,
             Happening::Fault(_) | Happening::Paused { .. } | Happening::Crashed { .. } => {
                 figures.faults += 1;
             }
@@ -385,7 +415,7 @@ fn member_name(member: usize) -> String {
 /// How many millionths a node's clock may be too fast or too slow. Together with a client's it
 /// stays within the allowance of one per cent, unless that is what is broken.
 fn node_rate(scenario: &Scenario) -> u64 {
-    if scenario.breaks(Assumption::Drift) { 60_000 } else { 2_000 }
+    if scenario.breaks(Assumption::Drift) { 60_000 } else { NODE_RATE }
 }
 
 fn client_rate(scenario: &Scenario) -> u64 {

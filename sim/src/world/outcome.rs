@@ -35,6 +35,16 @@ pub struct Figures {
     pub faults: u64,
     /// Among these, changes of the servers behind the members' addresses.
     pub changes: u64,
+    /// How often the clock of a server was set.
+    pub clocks: u64,
+    /// How often the clock of a process stood still.
+    pub frozen: u64,
+    /// How often a person set the cluster up.
+    pub inits: u64,
+    /// Processes that started late.
+    pub late: u64,
+    /// Processes that were told another longest lease than all others.
+    pub odd: u64,
 }
 
 impl std::ops::AddAssign for Figures {
@@ -47,17 +57,24 @@ impl std::ops::AddAssign for Figures {
         self.lost += other.lost;
         self.faults += other.faults;
         self.changes += other.changes;
+        self.clocks += other.clocks;
+        self.frozen += other.frozen;
+        self.inits += other.inits;
+        self.late += other.late;
+        self.odd += other.odd;
     }
 }
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { events, acquired, handed_over, extended, refreshed, lost, faults, changes } =
-            self;
+        let Self { events, acquired, handed_over, extended, refreshed, lost, faults, .. } = self;
+        let Self { changes, clocks, frozen, inits, late, odd, .. } = self;
         write!(
             f,
-            "{events} events, {faults} faults, {changes} of them to servers, {acquired} acquired, {handed_over} of them handed \
-             over, {extended} extended, {refreshed} of them refreshed, {lost} lost"
+            "{events} events, {faults} faults, {changes} of them to servers, {clocks} clocks set, \
+             {frozen} processes frozen, {late} started late, {odd} told another max_ttl, set up \
+             {inits} times, {acquired} acquired, {handed_over} of them handed over, {extended} \
+             extended, {refreshed} of them refreshed, {lost} lost"
         )
     }
 }

@@ -1,6 +1,8 @@
 //! What becomes of the servers behind the members' addresses: stopped and started, copied over one
 //! another, replaced by others, met under a wrong name or by turns.
 
+use std::sync::Arc;
+
 use leasehold_core::{Fence, LockTable, Origin, Record, RecordState, Request, Role};
 
 use super::{Event, World, member_name};
@@ -27,7 +29,7 @@ pub(super) enum Start {
 }
 
 /// The later part of something that was begun.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Change {
     /// A server follows nobody any more.
     Promote { server: usize },
@@ -42,6 +44,12 @@ pub(super) enum Change {
     /// Processes that ask for it are restarted: those that met a second server under the name of a
     /// member trust neither any more.
     RestartStuck,
+    /// A person who sets the cluster up writes the record of a member.
+    SetUp { node: usize, run: String, expected: Option<Arc<str>>, record: Arc<str>, tries: usize },
+    /// A person frees what would be owned for longer than any lease lasts: a clock was set back.
+    FreeTheOwned,
+    /// That person is done.
+    IsSetUp,
 }
 
 impl World {
@@ -100,6 +108,18 @@ impl World {
                 }
             }
             Change::RestartStuck => self.restart_stuck(),
+            Change::SetUp { node, run, expected, record, tries } => {
+                self.write_set_up((node, run), expected, record, tries);
+            }
+            Change::FreeTheOwned => {
+                let longest = MAX_TTL.as_nanos() as Time;
+                for server in &mut self.servers {
+                    self.locks
+                        .iter()
+                        .for_each(|lock| server.free_if_later(self.now, lock, longest));
+                }
+            }
+            Change::IsSetUp => self.is_being_set_up = false,
         }
     }
 
@@ -269,6 +289,8 @@ impl World {
             origin: Origin::First,
             state: RecordState::Admitted,
             floor: Fence::from_clock(born),
+            waits: None,
+            clocks: Vec::new(),
             born,
         };
         let record = record.to_string().into();
@@ -277,21 +299,24 @@ impl World {
         let _ = server.apply(self.now, 0, None, None, &request);
     }
 
-    fn member_names(&self) -> Vec<String> {
+    pub(super) fn member_names(&self) -> Vec<String> {
         (0..self.scenario.nodes).map(member_name).collect()
     }
 
-    fn repair_later(&mut self, server: usize) {
+    pub(super) fn repair_later(&mut self, server: usize) {
         let pause = self.chance.within(0..4 * SECOND);
         self.after(pause, Event::Change(Change::Repair { server }));
     }
 
-    /// A member that has the record of another one is refused until an operator empties it.
+    /// A member that has the record of another one, or one with another longest lease, is refused until
+    /// an operator empties it.
     fn repair(&mut self, server: usize) {
         let Some(member) = self.addresses.member(server) else { return };
         let name = self.policy(&self.member_names()).member(&member_name(member));
         let record = self.servers[server].table.record().map(Record::parse);
-        let is_anothers = record.is_some_and(|record| record.is_ok_and(|it| it.member != name));
+        let is_anothers = record.is_some_and(|record| {
+            record.is_ok_and(|it| it.member != name || it.max_ttl != MAX_TTL)
+        });
         if is_anothers && self.servers[server].role == Role::Primary {
             self.servers[server].flush(self.now);
             self.tell(Happening::Fault(format!("server {server} is emptied by an operator")));
@@ -309,6 +334,9 @@ impl World {
             self.promote(home);
             self.repair(home);
         }
-        self.after(3 * SECOND, Event::Change(Change::RestartStuck));
+        // Whoever stands still asks for it later.
+        for later in [3, 8, 12] {
+            self.after(later * SECOND, Event::Change(Change::RestartStuck));
+        }
     }
 }

@@ -85,6 +85,10 @@ impl World {
         let now = self.now;
         let run = run.filter(|_| !self.scenario.breaks(Assumption::Restarts));
         let server = &mut self.servers[number];
+        let record = match *request {
+            Request::ReplaceRecord { .. } => Some(server.table.record().map(str::to_owned)),
+            _ => None,
+        };
         let before = owner(server, now, &request);
         let (identity, run) = (identity.as_deref(), run.as_deref());
         let mut answer = server.apply(now, on.generation, identity, run, &request);
@@ -98,6 +102,12 @@ impl World {
         {
             let reply = reply.clone();
             self.tell(Happening::Applied { node: number, request, reply, before, after });
+        }
+        if let Some(before) = record {
+            self.tell_admission(number, Some((on.client, on.life)), before.as_deref());
+            if self.scenario.odd_client() == Some(on.client) {
+                self.repair_later(number);
+            }
         }
         (answer, Some(given))
     }

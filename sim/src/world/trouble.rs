@@ -53,16 +53,25 @@ impl World {
             }
             Fault::Crash { client, time } => {
                 if !self.is_dead[client] {
-                    self.is_dead[client] = true;
-                    self.paused_until[client] = 0;
-                    for node in 0..self.scenario.nodes {
-                        self.links.disconnect(client, node);
-                    }
-                    self.tell(Happening::Crashed { client });
+                    self.end_client(client);
                     self.after(time, Event::StartClient { client });
                 }
             }
-            Fault::Jump { node, by } => self.home(node).clock.jump(now, by),
+            Fault::Blackout { down_for } => {
+                for node in 0..self.scenario.nodes {
+                    if self.scenario.nodes > 1 {
+                        self.kill(self.addresses.home(node), down_for, Start::Own { loses: 5 });
+                    }
+                }
+            }
+            Fault::Step { .. }
+            | Fault::StepAll { .. }
+            | Fault::PutRight { .. }
+            | Fault::Slew { .. }
+            | Fault::Discipline { .. }
+            | Fault::BadClock { .. }
+            | Fault::Freeze { .. } => self.change_clocks(fault),
+            Fault::Init => self.set_up(),
             Fault::Evict { node, lock } => {
                 let home = self.addresses.home(node);
                 self.servers[home].evict(now, &self.locks[lock]);
@@ -74,6 +83,16 @@ impl World {
             | Fault::Mislead { .. }
             | Fault::Turns { .. } => self.change_servers(fault),
         }
+    }
+
+    /// A process dies.
+    pub(super) fn end_client(&mut self, client: usize) {
+        self.is_dead[client] = true;
+        self.paused_until[client] = 0;
+        for node in 0..self.scenario.nodes {
+            self.links.disconnect(client, node);
+        }
+        self.tell(Happening::Crashed { client });
     }
 
     /// The server that is a member.
@@ -98,7 +117,9 @@ impl World {
                 }
             }
         }
+        self.end_odd_client();
         self.put_servers_right();
+        self.put_clocks_right();
         for server in &mut self.servers {
             (server.slow_by, server.hangs_until) = (0, server.hangs_until.min(self.now + SECOND));
         }
@@ -116,7 +137,9 @@ impl World {
                 self.tell(Happening::Fault(format!("process {client} still wants: {objection}")));
             }
         }
-        let all_gone = self.clients.iter().all(Client::is_retired);
+        let odd = self.scenario.odd_client();
+        let mut are_served = self.clients.iter().filter(|client| Some(client.number) != odd);
+        let all_gone = are_served.all(Client::is_retired);
         for (node, server) in self.servers.iter().enumerate().filter(|_| all_gone) {
             let moment = Moment::from_nanos(server.clock.at(self.now));
             for lock in &self.locks {

@@ -12,10 +12,12 @@ use crate::exit::{Exit, Failure};
     after_help = "A node without a memory may be new, or may have lost it; by itself it does not \
                   vote until every lease that it may have forgotten is over. This command is a \
                   person's word that the nodes are new. All of them must answer and none may know \
-                  the cluster; otherwise nothing is changed. To run it again is harmless.\n\n\
+                  the cluster; otherwise nothing is changed. To run it again is harmless: nodes that \
+                  were members before wait all the same.\n\n\
                   Example:\n  leasehold --backend redis://a,b,c init\n\n\
                   Exit codes: 0 the nodes vote; 69 a node does not answer; 77 a node belongs to \
-                  another cluster, or some know this cluster and others do not."
+                  another cluster or was a member before, or some know this cluster and others do \
+                  not."
 )]
 pub(crate) struct Args {}
 

@@ -303,7 +303,7 @@ fn other_member_lists_and_other_settings_of_the_cluster_are_found() {
     one(&examine(&other, 2), "identity", "error", &words);
     let backend = desk.backend.clone().unwrap();
     let other = Desk::with(format!("{backend}&max_ttl=7s"));
-    let words = ["its cluster has max_ttl 86400s", "one vote less", "leave max_ttl out"];
+    let words = ["its cluster has max_ttl 86400s", "no lock can be had", "the same max_ttl"];
     one(&examine(&other, 2), "max_ttl", "error", &words);
     none(&examine(&desk, 1), "max_ttl");
 }
@@ -370,10 +370,10 @@ fn clocks_that_are_apart_are_measured_against_the_limit_in_force() {
     }
     let mut servers = RedisServer::redis().start_many(2);
     servers.insert(1, RedisServer::redis().with_clock_shim().start());
-    servers[1].set_clock_offset(5.0);
     let desk = Desk::of(servers);
     desk.run(&["init"]).expect(0);
     let set = |seconds| desk.servers[1].set_clock_offset(seconds);
+    set(5.0);
     let name = format!("{}/0", desk.servers[1].addr());
     let words = [&*name, "its clock is +", "max_clock_skew is 1.0s", "wrong clocks", "chronyc"];
     one(&examine(&desk, 2), "clock", "error", &words);
@@ -389,6 +389,41 @@ fn clocks_that_are_apart_are_measured_against_the_limit_in_force() {
     one(&examine(&with("max_clock_skew=250ms"), 2), "clock", "error", &words);
     set(0.0);
     none(&examine(&desk, 1), "clock");
+}
+
+#[test]
+fn fences_that_no_clock_explains_are_told() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let servers = RedisServer::redis().with_clock_shim().start_many(3);
+    let set = |seconds| servers.iter().for_each(|server| server.set_clock_offset(seconds));
+    set(3.0 * 3600.0);
+    let url = |server: &RedisServer| server.addr();
+    let backend = format!("redis://{}", servers.iter().map(url).collect::<Vec<_>>().join(","));
+    let desk = Desk::with(backend);
+    desk.run(&["init"]).expect(0);
+    desk.run(&["run", "l", "--", "true"]).expect(0);
+    none(&examine(&desk, 2), "fences");
+    set(0.0);
+    let found = findings(&examine(&desk, 1), "fences");
+    assert_eq!(found.len(), 3, "{found:#?}");
+    let told = found[0].to_string();
+    assert!(told.contains("3 h ahead of its clock") && told.contains("operations.md"), "{told}");
+}
+
+#[test]
+fn a_lock_whose_fence_is_used_up_is_told() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let server = RedisServer::redis().start();
+    let desk = Desk::with(format!("redis://{}", server.addr()));
+    desk.run(&["run", "l", "--", "true"]).expect(0);
+    none(&examine(&desk, 1), "fences");
+    server.command(&["ZADD", &server.fences_key(), "9007199254740991", "made-up"]).unwrap();
+    one(&examine(&desk, 1), "fences", "warning", &["is used up", "every acquire", "rename"]);
+    desk.run(&["run", "l", "--", "true"]).expect(0);
 }
 
 #[test]

@@ -96,6 +96,14 @@ fn a_redis_that_is_failed_over_and_back_has_no_vote_from_a_client_that_stays_con
     a_client_that_stays_connected_is_kept_out(RedisServer::redis());
 }
 
+#[test]
+fn an_old_redis_that_is_failed_over_and_back_has_no_vote_from_a_client_that_stays_connected() {
+    if skip(Need::OldRedis) {
+        return;
+    }
+    a_client_that_stays_connected_is_kept_out(RedisServer::old_redis());
+}
+
 /// Its old data stay until the new ones are complete, and are then exchanged at once.
 #[test]
 fn a_redis_that_exchanges_its_data_has_no_vote_from_a_client_that_stays_connected() {
@@ -112,6 +120,21 @@ fn a_valkey_that_is_failed_over_and_back_has_no_vote_from_a_client_that_stays_co
         return;
     }
     a_client_that_stays_connected_is_kept_out(RedisServer::valkey());
+}
+
+/// The proxy leads to the new primary from now on, and keeps the connections to the old one.
+#[test]
+fn a_client_that_stays_connected_follows_to_the_new_primary() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let FailedOver { cluster, replica } = FailedOver::new(RedisServer::redis());
+    let server = LockServer::start(&cluster.client(), "warm-up", &cluster.servers);
+    copy(&cluster.servers[1], &replica);
+    let member = &cluster.proxies[1];
+    server.says("it is a replica");
+    member.retarget(replica.addr());
+    server.says("it restarted, copied another server");
 }
 
 #[test]

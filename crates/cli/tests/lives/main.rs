@@ -12,6 +12,7 @@ mod failover;
 mod found_later;
 mod one_server_twice;
 mod pooled;
+mod said_to_be_new;
 mod stage;
 #[path = "../support/mod.rs"]
 mod support;

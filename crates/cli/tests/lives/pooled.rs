@@ -3,20 +3,23 @@
 
 use leasehold_testkit::{Need, PoolingProxy, RedisServer, ServerBuilder, eventually, skip};
 
-use crate::stage::{Client, LOCK, LockServer, key, nobody_else_holds};
+use crate::stage::{Client, LOCK, LockServer, copy, key, nobody_else_holds};
 use crate::support::{Place, SOON};
 
 fn a_hidden_restart_takes_the_vote(server: ServerBuilder) {
+    a_hidden_restart_of_one_takes_its_vote(&server.start_many(3));
+}
+
+fn a_hidden_restart_of_one_takes_its_vote(servers: &[RedisServer]) {
     let place = Place::new();
-    let servers = server.start_many(3);
     let pools: Vec<_> = servers.iter().map(|server| PoolingProxy::to(server.addr())).collect();
     let addresses: Vec<_> = pools.iter().map(PoolingProxy::addr).collect();
     let client = Client::new(&place, &addresses, "&protocol=2");
     client.init();
-    servers[1].command(&["SAVE"]).unwrap();
 
     let [first, second] =
-        ["warm-up-1", "warm-up-2"].map(|lock| LockServer::start(&client, lock, &servers));
+        ["warm-up-1", "warm-up-2"].map(|lock| LockServer::start(&client, lock, servers));
+    servers[1].command(&["SAVE"]).unwrap();
     let held = first.client.must_acquire();
     eventually(SOON, "all have it", || servers.iter().all(|server| server.exists(&key(LOCK))));
     // As if the third had missed it.
@@ -44,4 +47,23 @@ fn a_restart_of_valkey_that_a_pooling_proxy_hides_takes_the_vote() {
         return;
     }
     a_hidden_restart_takes_the_vote(RedisServer::valkey());
+}
+
+/// Redis 6.2 writes its scripts into its files when it has had a replica, and finds them there again:
+/// it does not forget them as others do.
+#[test]
+fn a_restart_that_keeps_the_scripts_and_that_a_pooling_proxy_hides_takes_the_vote() {
+    if skip(Need::OldRedis) {
+        return;
+    }
+    let servers = RedisServer::old_redis().start_many(3);
+    let replica = RedisServer::old_redis().start();
+    copy(&replica, &servers[1]);
+    a_hidden_restart_of_one_takes_its_vote(&servers);
+    servers[1].command(&["SAVE"]).unwrap();
+    servers[1].restart();
+    let memory = servers[1].command(&["INFO", "memory"]).unwrap();
+    let memory = memory.as_text().unwrap();
+    let scripts = memory.lines().find_map(|line| line.strip_prefix("number_of_cached_scripts:"));
+    assert!(scripts.is_some_and(|scripts| scripts != "0"), "it keeps scripts: {memory}");
 }

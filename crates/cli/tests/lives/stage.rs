@@ -1,6 +1,8 @@
 //! Members behind proxies, clients of two kinds (a process per question, a server that was there all
 //! the time), and the judge: nobody is granted what somebody else was granted before its end.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Output;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -233,6 +235,23 @@ impl<'a> LockServer<'a> {
             code(&output) == 0 && members.iter().all(knows)
         });
         Self { _running: running, client }
+    }
+}
+
+impl LockServer<'_> {
+    /// Waits until it says `words` of one of its members.
+    #[track_caller]
+    pub(crate) fn says(&self, words: &str) {
+        let address = self.client.backend.trim_start_matches("http://").trim_end_matches('/');
+        eventually(2 * SOON, &format!("/v1/cluster says: {words}"), || {
+            let mut answer = String::new();
+            let mut connection = TcpStream::connect(address).unwrap();
+            let request =
+                b"GET /v1/cluster HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+            connection.write_all(request).unwrap();
+            connection.read_to_string(&mut answer).unwrap();
+            answer.contains(words)
+        });
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::Ballot;
+use super::{Ballot, Vote};
 use crate::{
     Answer, Drift, Fence, Holder, Lease, LockName, Moment, NodeError, Owner, Quorum, Reply, Ttl,
 };
@@ -36,6 +36,8 @@ pub struct AcquireRound {
     proposal: Fence,
     seen: Fence,
     ballot: Ballot,
+    /// How much later than it was given the vote of a node counts, where its clock went ahead.
+    settling: Vec<(usize, Duration)>,
 }
 
 /// What to do next.
@@ -45,6 +47,8 @@ pub enum AcquireStep {
     Wait,
     /// Put the question to all nodes again, with the proposal as it is now.
     AskAgain,
+    /// A quorum granted it, but not all of their votes count yet: look again then.
+    Settle(Moment),
     /// The lock is held.
     Acquired(Lease),
     /// Release to all nodes, also to those that never answered.
@@ -83,7 +87,8 @@ impl AcquireRound {
     /// The first round, about to be sent at `now`.
     pub fn new(spec: AcquireSpec, quorum: Quorum, proposal: Fence, now: Moment) -> Self {
         let ballot = Ballot::new(quorum.nodes(), now);
-        Self { spec, quorum, number: 1, proposal, seen: Fence::ZERO, ballot }
+        let (seen, settling) = (Fence::ZERO, Vec::new());
+        Self { spec, quorum, number: 1, proposal, seen, ballot, settling }
     }
 
     /// What is asked for.
@@ -146,6 +151,35 @@ impl AcquireRound {
         }
     }
 
+    /// The clock of this node went ahead by `ahead` not long ago. A lease that it ended early for that
+    /// is over so much later than it says, and a vote counts from then on.
+    pub fn settles(&mut self, node: usize, ahead: Duration) {
+        self.settling.retain(|(settling, _)| *settling != node);
+        if !ahead.is_zero() {
+            self.settling.push((node, ahead));
+        }
+    }
+
+    /// When a quorum of the votes counts.
+    fn settled_at(&self) -> Moment {
+        let settling =
+            |node| self.settling.iter().find(|(settling, _)| *settling == node).map(|(_, by)| *by);
+        let counts_from = |(node, vote): (usize, &Option<Vote>)| {
+            let vote = vote.as_ref().filter(|vote| vote.answer.as_ref().is_ok_and(is_grant))?;
+            let by = settling(node)?;
+            let drift = self.spec.drift.allowance(by);
+            Some(self.ballot.asked_at().plus(vote.after).plus(by).plus(drift))
+        };
+        let votes = self.ballot.votes().iter().enumerate();
+        let mut later: Vec<Moment> = votes.filter_map(counts_from).collect();
+        later.sort_unstable();
+        let at_once = self.ballot.count(is_grant) - later.len();
+        match self.quorum.needed().checked_sub(at_once + 1) {
+            Some(last) => later.get(last).copied().unwrap_or_default(),
+            None => Moment::default(),
+        }
+    }
+
     /// The time limit of the nodes is over.
     pub fn time_up(&mut self, now: Moment) {
         self.ballot.close(now);
@@ -199,9 +233,13 @@ impl AcquireRound {
 
     fn granted(&self, now: Moment) -> AcquireStep {
         let deadline = Lease::deadline(self.ballot.asked_at(), self.spec.ttl, self.spec.drift);
-        let validity = deadline.since(now);
+        let settled_at = if self.settling.is_empty() { now } else { self.settled_at().max(now) };
+        let validity = deadline.since(settled_at);
         if validity.is_zero() || validity < self.spec.min_validity {
             return AcquireStep::GiveUp(Refusal::TooLate { validity });
+        }
+        if settled_at > now {
+            return AcquireStep::Settle(settled_at);
         }
         let fence = self.fence_of_a_service().unwrap_or(self.proposal);
         AcquireStep::Acquired(Lease {
@@ -398,6 +436,71 @@ mod tests {
         picky.answer(SENT, 1, 0, Ok(Reply::Granted));
         let too_late = Refusal::TooLate { validity: Duration::from_millis(988) };
         assert_eq!(picky.step(SENT), AcquireStep::GiveUp(too_late));
+    }
+
+    #[test]
+    fn the_vote_of_a_node_whose_clock_went_ahead_counts_that_much_later() {
+        // 1 % of it and 2 ms more, for clocks of different speed.
+        let (ahead, counts_at) =
+            (Duration::from_millis(100), SENT.plus(Duration::from_millis(103)));
+        let mut round = round(3);
+        round.settles(0, ahead);
+        assert_eq!(feed(&mut round, [Ok(Reply::Granted)]), AcquireStep::Wait);
+        let step = feed(&mut round, [Ok(Reply::Granted), Ok(Reply::Granted)]);
+        assert_eq!(step, AcquireStep::Settle(counts_at));
+        assert!(round.is_won() && round.is_decided());
+        let just_before = Moment::from_nanos(counts_at.as_nanos() - 1);
+        assert_eq!(round.step(just_before), AcquireStep::Settle(counts_at));
+        let mut settled = round.clone();
+        let AcquireStep::Acquired(lease) = settled.step(counts_at) else { panic!() };
+        assert_eq!(lease.deadline, SENT.plus(Duration::from_millis(988)), "and ends no later");
+        // The third node need not wait for anything.
+        round.answer(SENT.plus(Duration::from_millis(20)), 1, 2, Ok(Reply::Granted));
+        assert!(matches!(round.step(just_before), AcquireStep::Acquired(_)));
+    }
+
+    #[test]
+    fn a_grant_is_settled_by_the_last_vote_that_a_quorum_needs() {
+        let grants = || (0..5).map(|_| Ok(Reply::Granted));
+        for (settling, settled_after) in [
+            (&[(0, 100)][..], 0),
+            (&[(0, 100), (1, 200)], 0),
+            (&[(0, 100), (1, 200), (2, 300)], 103),
+            (&[(0, 300), (1, 200), (2, 100), (3, 400)], 204),
+            (&[(0, 500), (1, 200), (2, 100), (3, 400), (4, 300)], 305),
+        ] {
+            let mut round = round(5);
+            for (node, ms) in settling {
+                round.settles(*node, Duration::from_millis(9_999));
+                round.settles(*node, Duration::from_millis(*ms));
+            }
+            let step = feed(&mut round, grants());
+            if settled_after == 0 {
+                assert!(matches!(step, AcquireStep::Acquired(_)), "{settling:?}: {step:?}");
+            } else {
+                let at = SENT.plus(Duration::from_millis(settled_after));
+                assert_eq!(step, AcquireStep::Settle(at), "{settling:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_grant_that_would_settle_after_its_deadline_is_too_late_at_once() {
+        for (ahead, is_late) in [(970, false), (990, true), (u64::MAX, true)] {
+            let mut round = round(1);
+            round.settles(0, Duration::from_millis(ahead));
+            let step = feed(&mut round, [Ok(Reply::Granted)]);
+            let too_late = AcquireStep::GiveUp(Refusal::TooLate { validity: Duration::ZERO });
+            assert_eq!(step == too_late, is_late, "{ahead}: {step:?}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_right_again_settles_at_once() {
+        let mut round = round(1);
+        round.settles(0, Duration::from_millis(100));
+        round.settles(0, Duration::ZERO);
+        assert!(matches!(feed(&mut round, [Ok(Reply::Granted)]), AcquireStep::Acquired(_)));
     }
 
     #[test]

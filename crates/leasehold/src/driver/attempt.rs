@@ -1,11 +1,12 @@
 //! One attempt to acquire: the core's rounds, carried out. Dropping it at any point leaves no grant
 //! behind.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::rounds::{AcquireRound, AcquireSpec, AcquireStep, Ballot, Refusal};
-use leasehold_core::{Fence, Holder, Lease, LockName, Request, Ttl};
+use leasehold_core::{Drift, Ends, Fence, Holder, Lease, LockName, Request, Ttl};
 
 use super::{Cluster, Op};
 use crate::legacy::Heritage;
@@ -19,6 +20,37 @@ pub(crate) struct Attempt {
     pub(crate) min_validity: Duration,
 }
 
+/// A lease, and who granted it.
+#[derive(Debug)]
+pub(crate) struct Won {
+    pub(crate) lease: Lease,
+    pub(crate) proof: Proof,
+}
+
+/// Who granted a lease.
+pub(crate) enum Proof {
+    /// Those who said so, also after the decision.
+    Round(Arc<Op<AcquireRound>>),
+    /// Those from whom it was inherited.
+    Ends(Ends),
+}
+
+impl Proof {
+    /// Takes in until when the nodes keep `lease`.
+    pub(crate) fn tell(&self, ends: &mut Ends, lease: &Lease, drift: Drift) {
+        match self {
+            Self::Round(op) => op.with(|round| ends.note(round.ballot(), lease.ttl, drift)),
+            Self::Ends(known) => ends.merge(known),
+        }
+    }
+}
+
+impl fmt::Debug for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Proof")
+    }
+}
+
 /// An attempt that failed, with the evidence.
 #[derive(Debug)]
 pub(crate) struct Refused {
@@ -29,7 +61,7 @@ pub(crate) struct Refused {
 impl Attempt {
     /// Asks all nodes once, in up to three rounds. Asks once more if too few nodes could answer
     /// because their records had just changed, which a look at them mends.
-    pub(crate) async fn run(&self, cluster: &Arc<Cluster>) -> Result<Lease, Refused> {
+    pub(crate) async fn run(&self, cluster: &Arc<Cluster>) -> Result<Won, Refused> {
         self.run_as(cluster, None).await
     }
 
@@ -38,7 +70,7 @@ impl Attempt {
         &self,
         cluster: &Arc<Cluster>,
         nonce: u128,
-    ) -> Result<Lease, Refused> {
+    ) -> Result<Won, Refused> {
         self.once(cluster, Some(Heritage { holder: self.holder(nonce), highest: Fence::ZERO }))
             .await
     }
@@ -53,7 +85,7 @@ impl Attempt {
         &self,
         cluster: &Arc<Cluster>,
         heritage: Option<Heritage>,
-    ) -> Result<Lease, Refused> {
+    ) -> Result<Won, Refused> {
         match self.once(cluster, heritage).await {
             // Boxed, as everything that few need: a future is as large as its largest branch.
             Err(refused) if refused.is_worth_a_look() => {
@@ -63,7 +95,7 @@ impl Attempt {
         }
     }
 
-    async fn once_more(&self, cluster: &Arc<Cluster>, refused: Refused) -> Result<Lease, Refused> {
+    async fn once_more(&self, cluster: &Arc<Cluster>, refused: Refused) -> Result<Won, Refused> {
         cluster.examine_all(cluster.limit.for_ttl(self.ttl)).await;
         match self.once(cluster, None).await {
             // The first ballot tells more: the second may only say that nodes are being examined.
@@ -76,7 +108,7 @@ impl Attempt {
         &self,
         cluster: &Arc<Cluster>,
         heritage: Option<Heritage>,
-    ) -> Result<Lease, Refused> {
+    ) -> Result<Won, Refused> {
         let is_heir = heritage.is_some();
         let Heritage { holder, highest } = heritage.unwrap_or_else(|| Heritage {
             holder: self.holder(crate::chance::nonce()),
@@ -102,12 +134,13 @@ impl Attempt {
             match op.with(|round| round.step(cluster.now())) {
                 AcquireStep::Wait => {}
                 AcquireStep::AskAgain => unfinished.ask(limit),
+                AcquireStep::Settle(at) => cluster.sleep(at.since(cluster.now())).await,
                 AcquireStep::Acquired(lease) => {
                     unfinished.finish();
                     if op.with(|round| round.number()) > 1 {
                         cluster.saw_fence(&self.lock, lease.fence);
                     }
-                    return Ok(lease);
+                    return Ok(Won { lease, proof: Proof::Round(op.clone()) });
                 }
                 AcquireStep::GiveUp(refusal) => {
                     let (ballot, seen) = op.with(|round| (round.ballot().clone(), round.seen()));

@@ -5,12 +5,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use leasehold_core::{
-    AdmissionStep, Answer, Facts, Moment, NodeError, Record, Reply, Request, Standing,
+    AdmissionStep, Answer, ClockSample, Facts, Moment, NodeError, Record, Reply, Request, Roster,
+    Standing,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::{Cluster, Member};
+use super::{Cluster, Member, trail};
 use crate::chance;
 
 /// How often a node is looked at, and how long its idle fences are kept.
@@ -30,6 +31,10 @@ const PROBE_LIMIT: Duration = Duration::from_secs(1);
 /// Two examinations are at least so far apart, whatever calls for them: an address behind which servers
 /// take turns would keep us busy otherwise.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
+
+/// A connection on which somebody answers who may not vote is opened anew after this time. A fail-over may
+/// keep our connection to a server that is a replica now, while the address leads to another.
+const REDIAL_AFTER: Duration = Duration::from_secs(3);
 
 /// A record can change under our hands, but not for ever.
 const EXAMINATIONS_IN_A_ROW: usize = 8;
@@ -55,6 +60,7 @@ async fn care(cluster: Weak<Cluster>, member: Arc<Member>, settings: CaretakerSe
     // Spread, so that the clients of a cluster do not all look at the same time.
     let spread = f64::from(chance::jitter()) / f64::from(u32::MAX);
     let mut forget_at = tokio::time::Instant::now() + settings.forget_every.mul_f64(spread);
+    let mut refused_since = None;
     loop {
         generation.mark_unchanged();
         let pause = {
@@ -68,7 +74,14 @@ async fn care(cluster: Weak<Cluster>, member: Arc<Member>, settings: CaretakerSe
                 forget_at = tokio::time::Instant::now() + settings.forget_every;
             }
             let notes = member.notes();
-            notes.admission.standing().look_again_in(cluster.now(), settings.probe_every)
+            let standing = notes.admission.standing();
+            let now = tokio::time::Instant::now();
+            refused_since = refused_since.or(Some(now)).filter(|_| standing.is_refusal());
+            if refused_since.is_some_and(|since| now - since >= REDIAL_AFTER) {
+                refused_since = None;
+                member.node.redial();
+            }
+            standing.look_again_in(cluster.now(), settings.probe_every)
         };
         tokio::time::sleep(PAUSE_MIN).await;
         tokio::select! {
@@ -95,7 +108,14 @@ async fn examine(cluster: &Arc<Cluster>, member: &Arc<Member>) {
             // Another server than the one that was compared.
             AdmissionStep::Settled if !compared && member.notes().admission.compares() > 0 => {}
             AdmissionStep::Settled => {
-                member.examined(|_| {});
+                let is_open = {
+                    let admission = &member.notes().admission;
+                    admission.wants_peers() && *admission.standing() == Standing::Unknown
+                };
+                // Nothing can be said of it before the others were tried.
+                if !is_open {
+                    member.examined(|_| {});
+                }
                 return report(member, &before);
             }
             AdmissionStep::Replace { expected, record } => {
@@ -145,19 +165,48 @@ fn judge(cluster: &Cluster, member: &Arc<Member>, seen: &Seen) -> AdmissionStep 
     let Seen { sent, received, facts } = seen;
     let mut roster = cluster.roster();
     let twin = roster.show(member.index, facts);
-    let name = twin.map(|twin| cluster.member_name(twin));
-    let step = {
+    let sample = ClockSample { sent: *sent, received: *received, clock: facts.clock };
+    let peers = roster.peers(member.index, twin, sample);
+    let (step, went_ahead, wants_peers) = {
         let mut notes = member.notes();
         notes.round_trip = Some(received.since(*sent));
         notes.server = Some(facts.server.clone());
         notes.record.clone_from(&facts.record);
-        notes.admission.examine(*sent, *received, facts, chance::nonce(), name.as_ref())
+        let admission = &mut notes.admission;
+        let before = admission.jumps().last().copied();
+        let wanted_peers = admission.wants_peers();
+        let step = admission.examine(*sent, *received, facts, chance::nonce(), &peers);
+        roster.note(member.index, *sent, admission, facts);
+        let wants_peers = admission.wants_peers() && !wanted_peers;
+        (step, admission.jumps().last().copied() != before, wants_peers)
     };
     if let Some(twin) = twin {
         let name = cluster.member_name(member.index);
         cluster.members[twin].notes().admission.is_one_server_with(&name);
     }
+    compare_clocks(cluster, &roster);
+    drop(roster);
+    if went_ahead {
+        cluster.clocks_went_ahead();
+    }
+    trail::tell_reading(member.node.id(), *sent, *received);
+    let others = cluster.members.iter().filter(|other| other.index != member.index);
+    others
+        .filter(|other| wants_peers || other.notes().admission.wants_peers())
+        .for_each(|other| other.examine_soon());
     step
+}
+
+/// Has each member know how its clock stands to those of the others.
+fn compare_clocks(cluster: &Cluster, roster: &Roster) {
+    let now = cluster.now();
+    for other in &cluster.members {
+        let mut notes = other.notes();
+        let before = notes.admission.standing().clone();
+        notes.admission.compared(now, roster.line(other.index));
+        drop(notes);
+        report(other, &before);
+    }
 }
 
 /// Writes the record that the core wants, unless somebody was quicker.
@@ -179,8 +228,13 @@ async fn write(
 
 /// It did not answer: the next answer may come from another server.
 fn gone(cluster: &Cluster, member: &Member, before: &Standing, error: NodeError) {
-    cluster.roster().hide(member.index);
-    member.examined(|notes| notes.admission.down(error));
+    member.notes().admission.down(error);
+    {
+        let mut roster = cluster.roster();
+        roster.hide(member.index);
+        compare_clocks(cluster, &roster);
+    }
+    member.examined(|_| {});
     report(member, before);
 }
 
@@ -190,10 +244,15 @@ async fn forget_idle(cluster: &Arc<Cluster>, member: &Arc<Member>, retention: Du
     if !member.votes(cluster.now()) {
         return;
     }
-    let Ok(Reply::Facts(facts)) = ask(cluster, member, Request::Probe, false).await else {
+    let Ok(seen) = look(cluster, member).await else {
         return;
     };
-    let Some((expected, record)) = Record::raised(&facts, retention) else {
+    // Its clock becomes the floor, so it is held against the others' first.
+    if judge(cluster, member, &seen) != AdmissionStep::Settled {
+        return;
+    }
+    let raised = member.notes().admission.raised(&seen.facts, retention);
+    let Some((expected, record)) = raised else {
         return;
     };
     let below = record.floor;

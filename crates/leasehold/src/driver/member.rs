@@ -71,23 +71,13 @@ impl Member {
         }
     }
 
-    /// The pass to show with `request`. A lease above max_ttl would outlive the quarantine of a node
-    /// that forgot it; whoever asked may not have known max_ttl then.
+    /// The pass to show with `request`, and how much later than it is given the vote counts.
     pub(crate) fn pass_for(
         &self,
         now: impl FnOnce() -> Moment,
         request: &Request,
-    ) -> Result<Arc<Pass>, NodeError> {
-        let pass = self.pass(now)?;
-        match request {
-            Request::Acquire { ttl, .. } | Request::Extend { ttl, .. }
-                if ttl.get() > pass.max_ttl =>
-            {
-                let reason = format!("ttl {ttl:?} is above its max_ttl, {:?}", pass.max_ttl);
-                Err(NodeError::Rejected { reason })
-            }
-            _ => Ok(pass),
-        }
+    ) -> Result<(Arc<Pass>, Duration), NodeError> {
+        self.notes().admission.pass_for(now, request)
     }
 
     pub(crate) fn votes(&self, now: Moment) -> bool {
@@ -103,11 +93,13 @@ impl Member {
         self.examine.notify_one();
     }
 
-    pub(crate) fn observe_clock(&self, sample: ClockSample) {
+    /// Says whether leases may end earlier than they would have.
+    pub(crate) fn observe_clock(&self, sample: ClockSample) -> bool {
         let jump = self.notes().admission.observe_clock(sample);
         if let Some(jump) = jump {
-            warn!(node = %self.node.id(), "{jump}: its vote is withdrawn");
+            warn!(node = %self.node.id(), "{jump}");
         }
+        jump.is_some_and(|jump| !jump.ahead.is_zero())
     }
 
     /// How often it was examined.

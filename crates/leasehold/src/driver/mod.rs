@@ -8,21 +8,21 @@ mod op;
 mod trail;
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::rounds::ExtendRound;
 use leasehold_core::{
-    AdmissionPolicy, Answer, Drift, Fence, Holder, Lease, LockName, MemberName, Moment, NodeError,
-    Outlook, Pass, Proposals, Quorum, Request, Roster, Standing, Ttl,
+    AdmissionPolicy, Answer, Drift, Ends, Fence, Holder, Lease, LockName, MemberName, Moment,
+    NodeError, Outlook, Pass, Proposals, Quorum, Request, Roster, Standing, Ttl,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use attempt::{Attempt, Refused};
+pub(crate) use attempt::{Attempt, Proof, Refused, Won};
 pub(crate) use caretaker::CaretakerSettings;
 pub(crate) use member::Member;
 pub(crate) use op::{Decides, Gather, Op};
@@ -90,6 +90,8 @@ pub(crate) struct Cluster {
     proposals: Mutex<Proposals>,
     /// Which server each member shows. Taken before any member's notes.
     roster: Mutex<Roster>,
+    /// How often clocks of nodes were found to have gone ahead.
+    times_ahead: AtomicU64,
     closing: CancellationToken,
 }
 
@@ -110,6 +112,8 @@ impl Cluster {
             Arc::new(Member::new(index, node, settings.policy.clone(), progress.clone()))
         };
         let members: Vec<_> = nodes.into_iter().enumerate().map(member).collect();
+        let name = |member: &Arc<Member>| settings.policy.member(member.node.id().as_str());
+        let roster = Roster::new(members.iter().map(name).collect(), &settings.policy);
         let cluster = Arc::new(Self {
             raises: members.iter().all(|member| member.node.raises()),
             members,
@@ -125,7 +129,8 @@ impl Cluster {
             progress,
             foreign: Mutex::default(),
             proposals: Mutex::default(),
-            roster: Mutex::new(Roster::new(count.get())),
+            roster: Mutex::new(roster),
+            times_ahead: AtomicU64::new(0),
             closing: CancellationToken::new(),
         });
         for member in &cluster.members {
@@ -145,6 +150,30 @@ impl Cluster {
     /// What the record of a member calls it.
     pub(crate) fn member_name(&self, index: usize) -> MemberName {
         self.policy.member(self.members[index].node.id().as_str())
+    }
+
+    /// The clock of a node went ahead, so leases may end earlier than their holders believe.
+    fn clocks_went_ahead(&self) {
+        self.times_ahead.fetch_add(1, Ordering::AcqRel);
+        let leases = self.rota.all(|due| match due {
+            Due::Lease(held) => Some(held.clone()),
+            Due::Op(_) => None,
+        });
+        // Those that are just being extended are looked at when that is decided, or asked for. Not here:
+        // whoever heard of the clock may have one of them in hand.
+        self.background.spawn(async move { leases.iter().for_each(Held::heed_clocks) });
+    }
+
+    /// Grows when the clock of a node is found to have gone ahead.
+    pub(crate) fn times_ahead(&self) -> u64 {
+        self.times_ahead.load(Ordering::Acquire)
+    }
+
+    /// Until when the nodes keep a lease, by what is known of their clocks.
+    pub(crate) fn deadline_of(&self, ends: &Ends) -> Moment {
+        let jumps: Vec<_> =
+            self.members.iter().map(|member| member.notes().admission.jumps().to_vec()).collect();
+        ends.deadline(self.quorum, |node| jumps.get(node).map_or(&[], Vec::as_slice))
     }
 
     fn roster(&self) -> MutexGuard<'_, Roster> {
@@ -178,8 +207,17 @@ impl Cluster {
         for (index, member) in self.members.iter().enumerate() {
             let pass = if request.needs_identity() {
                 let pass = member.pass_for(|| self.now(), &request);
-                match pass.and_then(|pass| veto.clone().map_or(Ok(pass), Err)) {
-                    Ok(pass) => {
+                let pass = match &veto {
+                    Some(veto) => {
+                        Err(pass.err().filter(NodeError::is_denial).unwrap_or(veto.clone()))
+                    }
+                    None => pass,
+                };
+                match pass {
+                    Ok((pass, settles_for)) => {
+                        if !settles_for.is_zero() {
+                            op.with(|round| round.settles(index, settles_for));
+                        }
                         if is_followed {
                             op.note_pass(index, &pass);
                         }

@@ -12,7 +12,7 @@ use leasehold_core::rounds::{
 };
 use leasehold_core::{Answer, ClockSample, Moment, NodeError, Pass, Reply};
 
-use super::trail::Trail;
+use super::trail::{self, Trail};
 use super::{Cluster, Due};
 use crate::clock::Clock;
 use crate::node::ReplySink;
@@ -29,6 +29,8 @@ pub(crate) trait Decides: Send + 'static {
     fn notes_nodes(&self) -> bool {
         true
     }
+    /// The vote of this node counts so much later than it is given.
+    fn settles(&mut self, _node: usize, _by: Duration) {}
     /// The votes, if a quorum said yes.
     fn won(&self) -> Option<&Ballot> {
         None
@@ -47,6 +49,9 @@ impl Decides for AcquireRound {
     }
     fn asked_at(&self) -> Moment {
         self.ballot().asked_at()
+    }
+    fn settles(&mut self, node: usize, by: Duration) {
+        self.settles(node, by);
     }
     fn won(&self) -> Option<&Ballot> {
         self.is_won().then(|| self.ballot())
@@ -353,7 +358,10 @@ impl Note {
         match self {
             Self::Stranger => member.examine_soon(),
             Self::Clock { sent, clock } => {
-                member.observe_clock(ClockSample { sent, received, clock });
+                if member.observe_clock(ClockSample { sent, received, clock }) {
+                    cluster.clocks_went_ahead();
+                }
+                trail::tell_reading(member.node.id(), sent, received);
             }
         }
     }

@@ -1,14 +1,15 @@
-//! Which lives a won round rests on, for tests that check it: one event of the target
-//! `leasehold::ballot` at the level TRACE. Chaos tests judge by it. Nothing is kept where nobody
-//! listens.
+//! Which lives a won round rests on, and when the clock of a node was read, for tests that check
+//! it: events of the targets `leasehold::ballot` and `leasehold::clock` at the level TRACE. Chaos
+//! tests judge by them. Nothing is kept where nobody listens.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use leasehold_core::rounds::Ballot;
-use leasehold_core::{Pass, Record, Reply, Request};
+use leasehold_core::{Moment, Pass, Record, Reply, Request};
 
 use super::Cluster;
+use crate::node::NodeId;
 
 const TARGET: &str = "leasehold::ballot";
 
@@ -21,6 +22,12 @@ pub(super) struct Trail {
 /// Whether anybody listens.
 pub(super) fn is_wanted() -> bool {
     tracing::enabled!(target: TARGET, tracing::Level::TRACE)
+}
+
+/// The clock of a node was read, and whatever follows from that for leases was done.
+pub(super) fn tell_reading(node: &NodeId, sent: Moment, received: Moment) {
+    let (sent_ns, received_ns) = (sent.as_nanos(), received.as_nanos());
+    tracing::trace!(target: "leasehold::clock", %node, sent_ns, received_ns, "reading");
 }
 
 impl Trail {

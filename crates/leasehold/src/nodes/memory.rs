@@ -56,6 +56,8 @@ impl Node for MemoryNode {
                 generation: 1,
                 clock: wall,
                 record: table.record().map(str::to_owned),
+                highest: table.highest(),
+                has_spent: table.has_spent(),
                 server: ServerFacts {
                     version: format!("memory {}", env!("CARGO_PKG_VERSION")),
                     run_id: self.run_id.clone(),

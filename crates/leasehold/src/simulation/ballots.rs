@@ -54,12 +54,11 @@ impl Ballots {
     fn voter(&self, won: &Won, vote: &str) -> Option<&str> {
         let (name, _life) = vote.split('|').nth(2)?.rsplit_once('-')?;
         let server = self.servers.iter().find(|server| server.name.as_str() == name)?;
-        let forgot = server.forgot();
-        let is_sound = |(index, entry): (usize, &Received)| {
-            won.is_granted_by(entry) && !sits_out(&forgot, index, entry)
+        let granted = server.received(|entry| won.is_granted_by(entry));
+        let is_sound = |(index, entry): &(usize, Received)| {
+            !sits_out(&self.servers, self.needed, server, (*index, entry))
         };
-        let is_sound = server.with_received(|received| received.iter().enumerate().any(is_sound));
-        is_sound.then_some(server.name.as_str())
+        granted.iter().any(is_sound).then_some(server.name.as_str())
     }
 }
 
@@ -79,6 +78,7 @@ impl Won {
             && lock == Some(&self.lock)
             && holder.as_str() == self.holder
             && fence.get() == self.fence
+            // By the client's clock, which is behind where it missed a pause.
             && entry.at >= Moment::from_nanos(self.asked_at)
     }
 }

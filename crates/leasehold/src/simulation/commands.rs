@@ -6,7 +6,6 @@ use std::time::Duration;
 use leasehold_core::{Fence, Holder, LockName, Owner, Reply, Request, Sighting, Ttl};
 
 use super::site::{Site, Wire};
-use crate::clock::Clock as _;
 use crate::nodes::redis::{DEFAULT_PREFIX, fences_of, hint_script_name, script_name, sha1};
 
 type Words = Vec<Vec<u8>>;
@@ -113,7 +112,7 @@ impl Session {
         }
         let keys: usize = rest[0].parse().expect("a number of keys");
         let (keys, args) = rest[1..].split_at(keys);
-        let now = site.world.wall().0;
+        let now = site.wall().0;
         match (word, keys, args) {
             ("examine", ..) => return self.examine(site),
             (_, ["leasehold:node"], []) => return bulk("LOADED"),
@@ -165,15 +164,20 @@ impl Session {
     }
 
     fn examine(&self, site: &Site) -> Vec<u8> {
-        let micros = site.world.wall().0;
+        site.was_read(self.number);
+        let micros = site.wall().0;
         let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
         let record = site.redis().table.record().map(str::to_owned);
         let (seconds, rest) = (bulk(&seconds.to_string()), bulk(&rest.to_string()));
-        array(&[seconds, rest, self.maybe(record.as_deref()), bulk(&info(site))])
+        let highest = bulk(&site.redis().table.highest().to_string());
+        let top = if site.redis().table.has_spent() { Fence::MAX } else { Fence::ZERO };
+        let top = bulk(&top.to_string());
+        let (record, info) = (self.maybe(record.as_deref()), bulk(&info(site)));
+        array(&[seconds, rest, record, info, highest, top, self.maybe(None)])
     }
 
     fn apply(&self, site: &Site, identity: Option<&str>, request: &Request) -> Reply {
-        let (now, wall) = (site.world.now(), site.world.wall());
+        let (now, wall) = (site.expires_by(), site.wall());
         let reply = site.redis().table.apply(now, wall, identity, request);
         if let (Reply::Granted | Reply::Released | Reply::Extended { .. }, Some(lock)) =
             (&reply, request.lock())
@@ -246,9 +250,11 @@ fn info(site: &Site) -> String {
     let role = if redis.is_replica { "slave" } else { "master" };
     format!(
         "{}\r\nrun_id:{run_id}\r\nrole:{role}\r\nredis_mode:standalone\r\ncluster_enabled:0\r\n\
-         master_replid:{}\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:{}\r\n",
+         master_replid:{}\r\nrepl_backlog_active:{}\r\nmaxmemory:0\r\n\
+         maxmemory_policy:noeviction\r\naof_enabled:{}\r\n",
         redis.flavor.version,
         redis.replication_id,
+        u8::from(redis.flavor.has_replicas),
         u8::from(redis.flavor.durable),
     )
 }

@@ -5,13 +5,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::{Drift, Fence, Holder, Moment, Reply, Request};
+use tokio::task::AbortHandle;
 
 use super::ballots::Ballots;
 use super::site::{Received, Site};
+use super::timepieces::ClientClock;
 use super::town::Town;
 use super::world::World;
 use crate::Guard;
 use crate::clock::Clock as _;
+
+/// A client reads the clock of each node so often, where the way there is good: once a second, and
+/// the way.
+pub(super) const READ_WITHIN: Duration = Duration::from_millis(1020);
+
+const PATROLS_EVERY: Duration = Duration::from_millis(50);
+
+/// A patrol, which ends with this.
+pub(super) struct Patrol(AbortHandle);
+
+impl Drop for Patrol {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 pub(super) struct Court {
     world: Arc<World>,
@@ -24,14 +41,20 @@ pub(super) struct Court {
 #[derive(Default)]
 struct State {
     guards: Vec<Weak<Guard>>,
+    /// Clients whose clocks may miss a pause.
+    clients: Vec<Arc<ClientClock>>,
     /// Fences of acquires, with the moment they were complete.
     fences: Vec<(String, Fence, Moment)>,
 }
 
 impl Court {
     pub(super) fn of(town: &Town) -> Arc<Self> {
+        Self::of_quorums(town, town.addresses.len() / 2 + 1)
+    }
+
+    /// The same, where `needed` members are the smallest quorum of several lists.
+    pub(super) fn of_quorums(town: &Town, needed: usize) -> Arc<Self> {
         let (world, sites) = (town.world.clone(), town.sites.clone());
-        let needed = town.addresses.len() / 2 + 1;
         Arc::new(Self { world, sites, needed, state: Mutex::default() })
     }
 
@@ -51,6 +74,86 @@ impl Court {
         self.state().fences.len()
     }
 
+    /// From now on `clock` may miss a pause.
+    pub(super) fn knows(&self, clock: &Arc<ClientClock>) {
+        self.state().clients.push(clock.clone());
+    }
+
+    /// Looks every now and then whether two hold at once, until what is returned is dropped: a holder
+    /// that could not know better for a moment must know better soon.
+    pub(super) fn patrol(self: &Arc<Self>) -> Patrol {
+        let court = Arc::downgrade(self);
+        let walk = async move {
+            while let Some(court) = court.upgrade() {
+                court.look_around();
+                drop(court);
+                tokio::time::sleep(PATROLS_EVERY).await;
+            }
+        };
+        Patrol(tokio::spawn(walk).abort_handle())
+    }
+
+    fn look_around(&self) {
+        let mut state = self.state();
+        state.guards.retain(|guard| guard.strong_count() > 0);
+        let guards: Vec<_> = state.guards.iter().filter_map(Weak::upgrade).collect();
+        for (at, later) in guards.iter().enumerate() {
+            guards[..at].iter().for_each(|earlier| self.require_one(&state, earlier, later));
+        }
+    }
+
+    /// Of two guards for one lock at most one is good, in true time: what both believe now.
+    fn require_one(&self, state: &State, earlier: &Guard, later: &Guard) {
+        let overlaps = earlier.name() == later.name()
+            && !earlier.validity().is_zero()
+            && !later.validity().is_zero();
+        self.world.require(!overlaps || self.could_not_know(state, earlier, later), || {
+            format!("{earlier:?} is still good beside {later:?}")
+        });
+    }
+
+    /// Whether the holder of `earlier` has not read the clock of a node yet since that went ahead by what
+    /// is left of the lease, where `later` had not either when it asked that node; or has not since its
+    /// own machine stood still. DESIGN.md, "By whose clock": until that reading nobody can tell it.
+    fn could_not_know(&self, state: &State, earlier: &Guard, later: &Guard) -> bool {
+        let unseen = |site: &Arc<Site>| self.unseen(site, later) >= earlier.validity();
+        self.sites.iter().any(unseen) || self.stood_still(state, earlier)
+    }
+
+    /// By how much the clock of `site` went ahead within the time of a reading, before the holder of
+    /// `guard` first read it, or after the last reading before it asked for the lock.
+    fn unseen(&self, site: &Site, guard: &Guard) -> Duration {
+        let now = self.world.now();
+        let since = now.less(READ_WITHIN);
+        let vote = |entry: &Received| match &entry.request {
+            Request::Acquire { holder, proposal, .. } => {
+                holder == guard.holder() && *proposal == guard.fence()
+            }
+            _ => false,
+        };
+        let Some((_, vote)) = site.received(vote).pop() else { return Duration::ZERO };
+        match site.read_before(vote.connection, vote.at) {
+            Some((first, last)) => {
+                let gained =
+                    |from: Moment, to: Moment| site.clock.gained(from.max(since), to.max(since));
+                gained(since, first) + gained(last, vote.at)
+            }
+            None => site.clock.gained(since, now),
+        }
+    }
+
+    fn stood_still(&self, state: &State, guard: &Guard) -> bool {
+        let is_holder = |clock: &Arc<ClientClock>| {
+            guard
+                .holder()
+                .as_str()
+                .rsplit_once(':')
+                .is_some_and(|(label, _)| label == clock.label())
+        };
+        let mut holders = state.clients.iter().filter(|clock| is_holder(clock));
+        holders.any(|clock| clock.stood_still_within(READ_WITHIN))
+    }
+
     /// To be called at once when an acquire that began at `began` is complete.
     pub(super) fn admit(&self, began: Moment, guard: Guard) -> Arc<Guard> {
         let (world, now) = (&self.world, self.world.now());
@@ -59,11 +162,12 @@ impl Court {
         world.require(guard.ensure_valid(Duration::ZERO).is_ok(), || {
             format!("{guard:?} was past its deadline when it was given")
         });
-        self.check_votes(&guard, now);
         let mut state = self.state();
+        if !self.stood_still(&state, &guard) {
+            self.check_votes(&guard, now);
+        }
         for other in state.guards.iter().filter_map(Weak::upgrade) {
-            let overlaps = other.name() == guard.name() && !other.validity().is_zero();
-            world.require(!overlaps, || format!("{other:?} is still good beside {guard:?}"));
+            self.require_one(&state, &other, &guard);
         }
         for (lock, fence, complete) in &state.fences {
             let in_order = *lock != name || *complete > began || *fence < guard.fence();
@@ -83,7 +187,7 @@ impl Court {
     /// A server may grant something in its quarantine: it does not know, and its client learns it
     /// before the reply. Such a vote is not needed.
     fn check_votes(&self, guard: &Guard, now: Moment) {
-        let votes: Vec<_> = self.sites.iter().map(|site| votes(site, guard)).collect();
+        let votes: Vec<_> = self.sites.iter().map(|site| self.votes(site, guard)).collect();
         if votes.iter().all(Vec::is_empty) {
             return self.check_reserve(guard, now);
         }
@@ -102,7 +206,7 @@ impl Court {
     /// A fence that no node was asked for must lie within what a quorum of nodes raised the token of
     /// its holder by, in one step, and the deadline must count from before a quorum last heard of it.
     fn check_reserve(&self, guard: &Guard, now: Moment) {
-        let kept: Vec<_> = self.sites.iter().map(|site| kept(site, guard)).collect();
+        let kept: Vec<_> = self.sites.iter().map(|site| self.kept(site, guard)).collect();
         let sites = |wanted: &dyn Fn(&Kept) -> bool| {
             kept.iter().filter(|kept| kept.iter().any(wanted)).count()
         };
@@ -170,10 +274,29 @@ impl Court {
     }
 }
 
-/// Whether a server that lost its memory at these moments, each after so much that it had carried
-/// out, was to sit out its quarantine when it carried out `entry`.
-pub(super) fn sits_out(forgot: &[(usize, Moment)], index: usize, entry: &Received) -> bool {
-    forgot.iter().any(|(before, at)| *before <= index && entry.at.since(*at) < Town::quarantine())
+/// Whether `server` was to sit out its quarantine, because it had lost its memory, when it carried
+/// out an entry of its log.
+///
+/// In true time, except where every clock went ahead by what is missing: its own, those of a quorum,
+/// and of each server that ran all the time. DESIGN.md, "By whose clock", "Why 6 is sound".
+pub(super) fn sits_out(
+    sites: &[Arc<Site>],
+    needed: usize,
+    server: &Site,
+    (index, entry): (usize, &Received),
+) -> bool {
+    let is_too_early = |(before, at): &(usize, Moment)| {
+        let missing = Town::quarantine().saturating_sub(entry.at.since(*at));
+        let is_ahead = |site: &Site| site.clock.gained(*at, entry.at) >= missing;
+        let all_are_ahead = || {
+            let mut running = sites.iter().filter(|site| site.ran_since(*at));
+            is_ahead(server)
+                && running.all(|site| is_ahead(site))
+                && sites.iter().filter(|site| is_ahead(site)).count() >= needed
+        };
+        *before <= index && !missing.is_zero() && !all_are_ahead()
+    };
+    server.forgot().iter().any(is_too_early)
 }
 
 /// One node's answer to the round that a guard came from.
@@ -185,19 +308,24 @@ struct Vote {
     is_too_early: bool,
 }
 
-fn votes(site: &Site, guard: &Guard) -> Vec<Vote> {
-    let forgot = site.forgot();
-    let vote = |(index, entry): (usize, &Received)| {
-        let Request::Acquire { holder, proposal, ttl, .. } = &entry.request else {
-            return None;
+impl Court {
+    fn votes(&self, site: &Site, guard: &Guard) -> Vec<Vote> {
+        let is_meant = |entry: &Received| match &entry.request {
+            Request::Acquire { holder, proposal, .. } => {
+                holder == guard.holder() && *proposal == guard.fence()
+            }
+            _ => false,
         };
-        let is_meant = holder == guard.holder() && *proposal == guard.fence();
-        let is_granted = entry.reply == Reply::Granted;
-        let is_too_early = is_granted && sits_out(&forgot, index, entry);
-        let (heard, ttl) = (entry.at, ttl.get());
-        is_meant.then_some(Vote { heard, ttl, is_granted, is_too_early })
-    };
-    site.with_received(|received| received.iter().enumerate().filter_map(vote).collect())
+        let vote = |(index, entry): &(usize, Received)| {
+            let Request::Acquire { ttl, .. } = &entry.request else { return None };
+            let is_granted = entry.reply == Reply::Granted;
+            let is_too_early =
+                is_granted && sits_out(&self.sites, self.needed, site, (*index, entry));
+            let (heard, ttl) = (entry.at, ttl.get());
+            Some(Vote { heard, ttl, is_granted, is_too_early })
+        };
+        site.received(is_meant).iter().filter_map(vote).collect()
+    }
 }
 
 /// A node's yes to an extension of a guard's holder, with a token as high as the guard's fence.
@@ -208,17 +336,22 @@ struct Kept {
     next: Fence,
 }
 
-fn kept(site: &Site, guard: &Guard) -> Vec<Kept> {
-    let forgot = site.forgot();
-    let kept = |(index, entry): (usize, &Received)| {
-        let Request::Extend { holder, token, next, ttl, .. } = &entry.request else {
-            return None;
+impl Court {
+    fn kept(&self, site: &Site, guard: &Guard) -> Vec<Kept> {
+        let is_meant = |entry: &Received| match &entry.request {
+            Request::Extend { holder, next, .. } => {
+                holder == guard.holder()
+                    && *next >= guard.fence()
+                    && matches!(entry.reply, Reply::Extended { .. } | Reply::Healed { .. })
+            }
+            _ => false,
         };
-        let is_meant = holder == guard.holder() && *next >= guard.fence();
-        let is_yes = matches!(entry.reply, Reply::Extended { .. } | Reply::Healed { .. });
-        let counts = is_meant && is_yes && !sits_out(&forgot, index, entry);
-        let (heard, ttl) = (entry.at, ttl.get());
-        counts.then_some(Kept { heard, ttl, token: *token, next: *next })
-    };
-    site.with_received(|received| received.iter().enumerate().filter_map(kept).collect())
+        let kept = |(index, entry): &(usize, Received)| {
+            let Request::Extend { token, next, ttl, .. } = &entry.request else { return None };
+            let counts = !sits_out(&self.sites, self.needed, site, (*index, entry));
+            let (heard, ttl) = (entry.at, ttl.get());
+            counts.then_some(Kept { heard, ttl, token: *token, next: *next })
+        };
+        site.received(is_meant).iter().filter_map(kept).collect()
+    }
 }

@@ -51,8 +51,11 @@ fn broken_connections_send_nothing_twice_and_nothing_out_of_order() {
         let court = Court::of(&town);
         let _ear = court.hear_ballots();
         let mut clients = tokio::task::JoinSet::new();
+        // Open until everything has arrived: one that closes gives a stalled way up after a second.
+        let mut opened = Vec::new();
         for name in ["a", "b"] {
             let locks = town.open(name).await;
+            opened.push(locks.clone());
             clients.spawn(work(world.clone(), court.clone(), locks, 6));
         }
         for site in &town.sites {
@@ -77,6 +80,7 @@ fn broken_connections_send_nothing_twice_and_nothing_out_of_order() {
             }
         }
         end(&town, &court).await;
+        drop(opened);
     });
 }
 

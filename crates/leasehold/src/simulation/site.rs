@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Fence, Holder, LockName, LockTable, Moment, Reply, Request, Ttl, WallMicros};
+use leasehold_core::{
+    Fence, Holder, LockName, LockTable, Moment, Record, Reply, Request, Ttl, WallMicros,
+};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::bystanders::Bystanders;
+use super::timepieces::WallClock;
 use super::world::World;
 use crate::clock::Clock as _;
 use crate::node::NodeId;
@@ -40,6 +43,9 @@ pub(super) enum Dialing {
     Hangs,
 }
 
+/// An answer and the next question take no longer than this, under a fair sky.
+const THERE_AND_BACK: Duration = Duration::from_millis(10);
+
 /// What kind of server it plays.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Flavor {
@@ -49,6 +55,8 @@ pub(super) struct Flavor {
     /// Whether a restart that keeps the memory keeps all of it. It sits out its quarantine all the
     /// same: nobody but the simulation knows.
     pub(super) durable: bool,
+    /// Whether it keeps a log for replicas, so that it can also follow one without dropping its data.
+    pub(super) has_replicas: bool,
 }
 
 impl Flavor {
@@ -77,6 +85,8 @@ pub(super) struct Wire {
     pub(super) haunts: AtomicBool,
     /// Whether a proxy keeps it open when the server restarts.
     pub(super) is_pooled: AtomicBool,
+    /// Whether the server was a replica meanwhile, so that the client may have opened another one.
+    pub(super) may_be_left: AtomicBool,
 }
 
 /// A simulated Redis's memory.
@@ -108,6 +118,7 @@ pub(super) struct Site {
     pub(super) name: NodeId,
     pub(super) world: Arc<World>,
     pub(super) kind: Kind,
+    pub(super) clock: Arc<WallClock>,
     sky: Mutex<Sky>,
     /// Not a `watch`, which wakes in random order.
     sky_changed: Notify,
@@ -120,6 +131,10 @@ struct Log {
     wires: Vec<Arc<Wire>>,
     /// When it lost its memory, and how much it had carried out by then.
     forgot: Vec<(usize, Moment)>,
+    /// When it started again.
+    starts: Vec<Moment>,
+    /// When its clock was read, and over which connection.
+    readings: Vec<(u64, Moment)>,
 }
 
 impl Sky {
@@ -136,11 +151,17 @@ impl Sky {
 }
 
 impl Site {
-    pub(super) fn new(world: &Arc<World>, name: String, kind: Kind) -> Arc<Self> {
+    pub(super) fn new(
+        clock: Arc<WallClock>,
+        world: &Arc<World>,
+        name: String,
+        kind: Kind,
+    ) -> Arc<Self> {
         Arc::new(Self {
             name: NodeId::new(name),
             world: world.clone(),
             kind,
+            clock,
             sky: Mutex::new(Sky::fair()),
             sky_changed: Notify::new(),
             log: Mutex::default(),
@@ -154,6 +175,28 @@ impl Site {
     pub(super) fn redis(&self) -> MutexGuard<'_, Redis> {
         let Kind::Redis(redis) = &self.kind else { panic!("{} is no Redis", self.name) };
         redis.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What its wall clock shows.
+    pub(super) fn wall(&self) -> WallMicros {
+        self.clock.wall()
+    }
+
+    /// The time by which a Redis ends leases: that of its wall clock.
+    pub(super) fn expires_by(&self) -> Moment {
+        Moment::from_nanos(self.wall().0.saturating_mul(1000))
+    }
+
+    /// Its wall clock is set to be so far ahead of true time; negative for behind.
+    pub(super) fn set_clock(&self, ahead_micros: i64) {
+        let by = ahead_micros - self.clock.ahead_micros();
+        self.world.note(format_args!("the clock of {} steps by {by} us", self.name));
+        self.clock.set(ahead_micros);
+    }
+
+    /// Its wall clock steps by so much; negative for back.
+    pub(super) fn step_clock(&self, micros: i64) {
+        self.set_clock(self.clock.ahead_micros() + micros);
     }
 
     pub(super) fn sky(&self) -> Sky {
@@ -195,7 +238,8 @@ impl Site {
         let number = log.wires.len() as u64 + 1;
         let (cut, haunts) = (CancellationToken::new(), AtomicBool::new(false));
         let is_pooled = AtomicBool::new(false);
-        let wire = Arc::new(Wire { number, life, cut, haunts, is_pooled });
+        let may_be_left = AtomicBool::new(false);
+        let wire = Arc::new(Wire { number, life, cut, haunts, is_pooled, may_be_left });
         log.wires.push(wire.clone());
         drop(log);
         self.world.note(format_args!("{} connection {number}", self.name));
@@ -269,6 +313,7 @@ impl Site {
         if !keeps_memory {
             self.note_loss();
         }
+        self.log().starts.push(self.world.now());
         self.world.note(format_args!("{} restarted, with memory: {keeps_memory}", self.name));
     }
 
@@ -283,6 +328,8 @@ impl Site {
     /// REPLICAOF: it takes no writes from now on. Its memory goes when it begins to copy.
     pub(super) fn follow(&self) {
         self.redis().is_replica = true;
+        let leave = |wire: &Arc<Wire>| wire.may_be_left.store(true, Ordering::SeqCst);
+        self.log().wires.iter().for_each(leave);
         self.world.note(format_args!("{} is a replica", self.name));
     }
 
@@ -296,6 +343,15 @@ impl Site {
         }
         self.note_loss();
         self.world.note(format_args!("{} has the data of another", self.name));
+    }
+
+    /// It follows a replica of its own from where that left off. Nothing is dropped, so nobody is told;
+    /// but what the replica took away is gone here, too.
+    pub(super) fn go_on_with(&self, table: LockTable) {
+        assert!(self.redis().flavor.has_replicas);
+        self.redis().table = table;
+        self.note_loss();
+        self.world.note(format_args!("{} goes on with the data of its replica", self.name));
     }
 
     /// REPLICAOF NO ONE.
@@ -350,16 +406,49 @@ impl Site {
         look(&self.log().received)
     }
 
+    /// What it has carried out that `is_meant`, and what number each has in its log.
+    pub(super) fn received(&self, is_meant: impl Fn(&Received) -> bool) -> Vec<(usize, Received)> {
+        let log = self.log();
+        let meant = log.received.iter().enumerate().filter(|(_, entry)| is_meant(entry));
+        meant.map(|(index, entry)| (index, entry.clone())).collect()
+    }
+
+    /// Its clock is being read over this connection.
+    pub(super) fn was_read(&self, connection: u64) {
+        let at = self.world.now();
+        self.log().readings.push((connection, at));
+    }
+
+    /// When its clock was first and last read over `connection`, so that the answer was there when a
+    /// question left that arrived at `at`.
+    pub(super) fn read_before(&self, connection: u64, at: Moment) -> Option<(Moment, Moment)> {
+        let log = self.log();
+        let before =
+            |(over, read): &&(u64, Moment)| *over == connection && read.plus(THERE_AND_BACK) <= at;
+        let mut readings = log.readings.iter().filter(before).map(|(_, read)| *read);
+        let first = readings.next()?;
+        Some((first, readings.next_back().unwrap_or(first)))
+    }
+
+    /// Whether it ran all the time since `from`.
+    pub(super) fn ran_since(&self, from: Moment) -> bool {
+        self.log().starts.iter().all(|start| *start < from)
+    }
+
     pub(super) fn forgot(&self) -> Vec<(usize, Moment)> {
         self.log().forgot.clone()
     }
 
-    /// Whether a connection was broken, or that between a proxy and the server.
+    /// Whether a connection was broken, or that between a proxy and the server, or may have been left
+    /// for another.
     pub(super) fn is_broken(&self, connection: u64) -> bool {
         let log = self.log();
         let wire = log.wires.iter().find(|wire| wire.number == connection);
-        let is_broken =
-            |wire: &Arc<Wire>| wire.cut.is_cancelled() || wire.is_pooled.load(Ordering::SeqCst);
+        let is_broken = |wire: &Arc<Wire>| {
+            wire.cut.is_cancelled()
+                || wire.is_pooled.load(Ordering::SeqCst)
+                || wire.may_be_left.load(Ordering::SeqCst)
+        };
         wire.is_some_and(is_broken)
     }
 
@@ -370,7 +459,7 @@ impl Site {
             return;
         }
         let holder = Holder::new("ahead", u128::from(self.world.below(u64::MAX))).expect("a label");
-        let wall = self.world.wall();
+        let wall = self.wall();
         let proposal = Fence::from_clock(WallMicros(wall.0 + ahead.as_micros() as u64));
         let ttl = Ttl::new(Duration::from_secs(1)).expect("a ttl");
         let release = Request::Release { lock: lock.clone(), holder: holder.clone() };
@@ -380,17 +469,33 @@ impl Site {
                 Kind::Redis(_) => {
                     let mut redis = self.redis();
                     let record = redis.table.record().map(str::to_owned);
-                    redis.table.apply(self.world.now(), wall, record.as_deref(), &request);
+                    redis.table.apply(self.expires_by(), wall, record.as_deref(), &request);
                 }
             }
         }
+    }
+
+    /// For how long it keeps `lock` for `holder`, if its clock neither steps nor slews any more.
+    pub(super) fn keeps_for(&self, lock: &LockName, holder: &Holder) -> Duration {
+        let (now, wall) = (self.expires_by(), self.wall());
+        let look = Request::Inspect { lock: lock.clone() };
+        let is_owner = self.owner(lock).as_ref() == Some(holder);
+        match self.redis().table.apply(now, wall, None, &look) {
+            Reply::Seen(sighting) if is_owner => sighting.expires_in.unwrap_or_default(),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// The record that it has, if it can be read.
+    pub(super) fn record(&self) -> Option<Record> {
+        Record::parse(self.redis().table.record()?).ok()
     }
 
     /// Who owns `lock` there.
     pub(super) fn owner(&self, lock: &LockName) -> Option<Holder> {
         match &self.kind {
             Kind::Memory(node) => super::memory::owner(node, lock),
-            Kind::Redis(_) => self.redis().table.owner(self.world.now(), lock).cloned(),
+            Kind::Redis(_) => self.redis().table.owner(self.expires_by(), lock).cloned(),
         }
     }
 }

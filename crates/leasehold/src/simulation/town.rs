@@ -10,6 +10,7 @@ use super::address::Address;
 use super::memory::FarMemory;
 use super::server::dial;
 use super::site::{Flavor, Kind, Redis, Site, Sky};
+use super::timepieces::{ClientClock, WallClock};
 use super::world::World;
 use crate::node::{Node, NodeId};
 use crate::nodes::memory::MemoryNode;
@@ -21,13 +22,28 @@ pub(super) const LIMIT: Duration = Duration::from_millis(50);
 /// The longest lease: short, so that runs with quarantines are short.
 pub(super) const MAX_TTL: Duration = Duration::from_secs(4);
 pub(super) const TTL: Duration = Duration::from_secs(2);
-const SKEW: Duration = Duration::from_millis(100);
+pub(super) const SKEW: Duration = Duration::from_millis(100);
 
 /// The two kinds of nodes that everything is tried with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Backend {
     Memory,
     Redis,
+}
+
+/// How a client is opened.
+#[derive(Clone, Copy)]
+pub(super) struct Plan<'a> {
+    /// Those of the town, unless others are given.
+    pub(super) addresses: Option<&'a [Arc<Address>]>,
+    pub(super) max_ttl: Duration,
+    pub(super) trusts_new_nodes: bool,
+}
+
+impl Default for Plan<'_> {
+    fn default() -> Self {
+        Self { addresses: None, max_ttl: MAX_TTL, trusts_new_nodes: true }
+    }
 }
 
 pub(super) struct Town {
@@ -54,12 +70,18 @@ impl Town {
     }
 
     fn new_site(world: &Arc<World>, backend: Backend, name: String) -> Arc<Site> {
+        let clock = Arc::new(WallClock::new(world));
         let kind = match backend {
-            Backend::Memory => Kind::Memory(MemoryNode::new(NodeId::new(&name), world.clone())),
+            Backend::Memory => Kind::Memory(MemoryNode::new(NodeId::new(&name), clock.clone())),
             Backend::Redis => {
                 let (version, knows_hello) = VERSIONS[world.below(4) as usize];
                 Kind::Redis(Mutex::new(Redis {
-                    flavor: Flavor { version, knows_hello, durable: world.chance(50) },
+                    flavor: Flavor {
+                        version,
+                        knows_hello,
+                        durable: world.chance(50),
+                        has_replicas: false,
+                    },
                     table: LockTable::new(),
                     saved: LockTable::new(),
                     life: 0,
@@ -70,7 +92,7 @@ impl Town {
                 }))
             }
         };
-        Site::new(world, name, kind)
+        Site::new(clock, world, name, kind)
     }
 
     /// The same, with servers that all speak RESP3.
@@ -107,22 +129,19 @@ impl Town {
         resp2: bool,
         addresses: &[Arc<Address>],
     ) -> Locks {
-        let node = |address| -> Arc<dyn Node> {
-            let config = RedisConfig::simulated(dial(address), resp2).labelled(label);
-            let prefix = DEFAULT_PREFIX.into();
-            let node = RedisNode::connect(config, prefix, LIMIT, Handle::current());
-            Arc::new(node.expect("no files are needed"))
-        };
-        self.open_nodes(label, addresses.iter().map(node).collect()).await
+        self.open_nodes(label, nodes_at(label, resp2, addresses)).await
     }
 
     async fn open_nodes(&self, label: &str, nodes: Vec<Arc<dyn Node>>) -> Locks {
-        let builder = Locks::builder().nodes(nodes).clock(self.world.clone()).holder(label);
-        let builder = builder.background(Background::CurrentRuntime).timeout(LIMIT);
-        let builder = builder.max_ttl(MAX_TTL).max_clock_skew(SKEW).trust_new_nodes();
-        // Never within a run: the simulated servers have no ZRANGEBYSCORE.
-        let builder = builder.forget_every(Duration::from_secs(1 << 40));
-        builder.open().await.expect("settings that can be opened")
+        let clock = ClientClock::new(&self.world, label);
+        open(nodes, &clock, MAX_TTL, true).await
+    }
+
+    /// A client with a clock of its own that a scenario can stop.
+    pub(super) async fn open_with(&self, clock: &Arc<ClientClock>, plan: Plan<'_>) -> Locks {
+        let resp2 = self.world.chance(30);
+        let nodes = nodes_at(clock.label(), resp2, plan.addresses.unwrap_or(&self.addresses));
+        open(nodes, clock, plan.max_ttl, plan.trusts_new_nodes).await
     }
 
     /// Another server, which is no member as long as no address leads to it.
@@ -148,4 +167,29 @@ impl Town {
         let lock = LockName::new(lock).expect("a name");
         self.sites.iter().filter(|site| site.owner(&lock).is_some()).count()
     }
+}
+
+fn nodes_at(label: &str, resp2: bool, addresses: &[Arc<Address>]) -> Vec<Arc<dyn Node>> {
+    let node = |address| -> Arc<dyn Node> {
+        let config = RedisConfig::simulated(dial(address), resp2).labelled(label);
+        let prefix = DEFAULT_PREFIX.into();
+        let node = RedisNode::connect(config, prefix, LIMIT, Handle::current());
+        Arc::new(node.expect("no files are needed"))
+    };
+    addresses.iter().map(node).collect()
+}
+
+async fn open(
+    nodes: Vec<Arc<dyn Node>>,
+    clock: &Arc<ClientClock>,
+    max_ttl: Duration,
+    trusts_new_nodes: bool,
+) -> Locks {
+    let builder = Locks::builder().nodes(nodes).clock(clock.clone()).holder(clock.label());
+    let builder = builder.background(Background::CurrentRuntime).timeout(LIMIT);
+    let builder = builder.max_ttl(max_ttl).max_clock_skew(SKEW);
+    let builder = if trusts_new_nodes { builder.trust_new_nodes() } else { builder };
+    // Never within a run: the simulated servers have no ZRANGEBYSCORE.
+    let builder = builder.forget_every(Duration::from_secs(1 << 40));
+    builder.open().await.expect("settings that can be opened")
 }

@@ -15,7 +15,7 @@ const WALL_START: u64 = 1_800_000_000_000_000;
 /// When the simulated boot clock starts.
 const BOOT_START: Moment = Moment::from_millis(1_000_000);
 
-/// What all of one run share. Its clock is everybody's clock.
+/// What all of one run share. Its clock is true time.
 #[derive(Debug)]
 pub(super) struct World {
     start: Instant,

@@ -83,6 +83,10 @@ pub(crate) async fn five_redis() -> Option<Backend> {
     servers(Need::Redis, RedisServer::redis(), 5)
 }
 
+pub(crate) async fn one_old_redis() -> Option<Backend> {
+    servers(Need::OldRedis, RedisServer::old_redis(), 1)
+}
+
 pub(crate) async fn one_valkey() -> Option<Backend> {
     servers(Need::Valkey, RedisServer::valkey(), 1)
 }

@@ -66,6 +66,7 @@ conformance!(memory);
 conformance!(sqlite);
 conformance!(one_redis);
 conformance!(five_redis);
+conformance!(one_old_redis);
 conformance!(one_valkey);
 conformance!(server_on_sqlite);
 conformance!(server_on_one_redis);

@@ -49,6 +49,8 @@ fn record() -> String {
         state: RecordState::Admitted,
         floor: Fence::ZERO,
         born: WallMicros(1),
+        waits: None,
+        clocks: Vec::new(),
     };
     record.to_string()
 }

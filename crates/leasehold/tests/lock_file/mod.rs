@@ -30,6 +30,8 @@ pub(crate) fn record() -> String {
         state: RecordState::Admitted,
         floor: Fence::new(100).unwrap(),
         born: WallMicros(0),
+        waits: None,
+        clocks: Vec::new(),
     };
     record.to_string()
 }

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use super::support::*;
 
 const RIGHTS: &str = "-@all +hello +auth +info +eval +evalsha +time \
-    +get +mget +set +del +exists +type +pttl +zadd +zscore +zrem +zscan +zrangebyscore";
+    +get +mget +set +del +exists +type +pttl +zadd +zscore +zrem +zscan +zrangebyscore +zrevrangebyscore";
 
 /// The answer to a probe once the first attempt is over.
 async fn verdict(url: &str) -> Answer {
@@ -195,7 +195,7 @@ async fn replicas_cluster_members_and_servers_with_a_log_say_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_memory_left_says_so_and_grants_nothing() {
-    for server in both_servers() {
+    for server in each_server() {
         let node = connect(&server.url());
         let pass = admit(&node, 100).await;
         ask(&node, acquire("mine", 1, 200), Some(&pass)).await.unwrap();
@@ -290,7 +290,7 @@ async fn tls_wants_the_right_authority_and_the_client_certificate_that_is_asked_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_cannot_be_one_of_our_own_keys() {
-    let Some(server) = both_servers().into_iter().next() else {
+    let Some(server) = each_server().into_iter().next() else {
         return;
     };
     for (prefix, name) in [

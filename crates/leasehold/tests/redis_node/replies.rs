@@ -149,7 +149,7 @@ async fn foreign_keys_are_named_and_never_touched() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_identity_of_another_type_is_left_alone() {
-    for server in both_servers() {
+    for server in each_server() {
         server.command(&["HSET", "leasehold:node", "f", "v"]).unwrap();
         let node = connect(&server.url());
         let replace = Request::ReplaceRecord { expected: None, record: "new".into() };
@@ -163,7 +163,7 @@ async fn an_identity_of_another_type_is_left_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_set_of_fences_grants_nothing_and_leaves_nothing() {
-    for server in both_servers() {
+    for server in each_server() {
         let node = connect(&server.url());
         let pass = admit(&node, 100).await;
         server.command(&["SET", &server.fences_key(), "mine"]).unwrap();
@@ -300,7 +300,7 @@ async fn each_probe_tells_how_the_server_is_now() {
         assert_eq!(facts(&node).await.server.evicts.as_deref(), Some("volatile-ttl"));
 
         // As a copy of another server, and alone again: the same process with another memory.
-        let other = RedisServer::redis().config("repl-diskless-sync-delay", "0").start();
+        let other = server.another().config("repl-diskless-sync-delay", "0").start();
         let generation = node.generation();
         let port = other.port().to_string();
         server.command(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
@@ -321,11 +321,11 @@ async fn each_probe_tells_how_the_server_is_now() {
 /// The server says so on our connection before it answers anything from its new memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_becomes_a_copy_of_another_votes_no_more_though_nobody_looked() {
-    for server in both_servers() {
+    for server in each_server() {
         let node = connect(&server.url());
         let pass = admit(&node, 100).await;
         // The other has the very record that our pass shows.
-        let other = RedisServer::redis().config("repl-diskless-sync-delay", "0").start();
+        let other = server.another().config("repl-diskless-sync-delay", "0").start();
         other.command(&["SET", "leasehold:node", &pass.record]).unwrap();
         let port = other.port().to_string();
         server.command(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
@@ -337,6 +337,42 @@ async fn a_server_that_becomes_a_copy_of_another_votes_no_more_though_nobody_loo
         assert_eq!(server.get("leasehold:node").as_deref(), Some(&*pass.record));
         let answer = ask(&node, acquire("a", 1, 200), Some(&pass)).await;
         assert_eq!(answer, Ok(Reply::Stranger { record: None }));
+    }
+}
+
+/// It follows its own replica from where that left off: it drops nothing, so it says nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_followed_its_replica_votes_no_more_though_nobody_looked() {
+    let follow = |server: &RedisServer, other: &RedisServer| {
+        let port = other.port().to_string();
+        server.command(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
+        eventually(PATIENCE, "it follows", || {
+            let info = server.command(&["INFO", "replication"]).unwrap();
+            info.as_text().unwrap().contains("master_link_status:up")
+        });
+    };
+    for (server, protocol) in every_server() {
+        server.command(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]).unwrap();
+        // So that nothing but its own word keeps it from voting while it is one.
+        server.command(&["CONFIG", "SET", "replica-read-only", "no"]).unwrap();
+        let replica = server.another().config("repl-diskless-sync-delay", "0").start();
+        follow(&replica, &server);
+        let node = connect(&format!("{}{protocol}", server.url()));
+        let pass = admit(&node, 100).await;
+        eventually(PATIENCE, "the replica has the record", || {
+            replica.get("leasehold:node").as_deref() == Some(&*pass.record)
+        });
+        replica.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+        follow(&server, &replica);
+        let stats = replica.command(&["INFO", "stats"]).unwrap();
+        assert!(stats.as_text().unwrap().contains("sync_partial_ok:1"), "{stats:?}");
+
+        let stranger = Ok(Reply::Stranger { record: None });
+        assert_eq!(ask(&node, acquire("a", 1, 200), Some(&pass)).await, stranger, "a replica");
+        server.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+        assert_eq!(server.get("leasehold:node").as_deref(), Some(&*pass.record));
+        assert_eq!(ask(&node, acquire("a", 1, 200), Some(&pass)).await, stranger);
+        assert!(!server.exists(&key("a")));
     }
 }
 

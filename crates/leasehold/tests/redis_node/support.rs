@@ -116,6 +116,8 @@ pub(crate) fn record(floor: u64) -> String {
         state: RecordState::Admitted,
         floor: fence(floor),
         born: WallMicros(1),
+        waits: None,
+        clocks: Vec::new(),
     };
     record.to_string()
 }
@@ -184,12 +186,14 @@ pub(crate) fn calls(server: &RedisServer, command: &str) -> u64 {
     line.split(',').next().unwrap().parse().unwrap()
 }
 
-/// Redis and Valkey, each spoken to in both versions of the protocol.
+/// Redis, an old one and Valkey, each spoken to in both versions of the protocol.
 pub(crate) fn every_server() -> Vec<(RedisServer, &'static str)> {
     let mut servers = Vec::new();
-    for (need, builder) in
-        [(Need::Redis, RedisServer::redis()), (Need::Valkey, RedisServer::valkey())]
-    {
+    for (need, builder) in [
+        (Need::Redis, RedisServer::redis()),
+        (Need::OldRedis, RedisServer::old_redis()),
+        (Need::Valkey, RedisServer::valkey()),
+    ] {
         if !skip(need) {
             servers.push((builder.clone().start(), "?protocol=3"));
             servers.push((builder.start(), "?protocol=2"));
@@ -198,7 +202,7 @@ pub(crate) fn every_server() -> Vec<(RedisServer, &'static str)> {
     servers
 }
 
-/// Redis, and Valkey with its own compare-and-delete.
-pub(crate) fn both_servers() -> Vec<RedisServer> {
+/// Redis, an old one, and Valkey with its own compare-and-delete.
+pub(crate) fn each_server() -> Vec<RedisServer> {
     every_server().into_iter().step_by(2).map(|(server, _)| server).collect()
 }

@@ -6,11 +6,10 @@ use super::real::{PATIENCE, ms};
 use super::*;
 
 /// Rights that a user needs for hints, beyond those for locks.
-const HINT_RIGHTS: &str =
-    "&leasehold:* +publish +subscribe +client|tracking +client|caching +zrange +zcard +pexpire";
+const HINT_RIGHTS: &str = "resetchannels &leasehold:* +publish +subscribe +client|tracking +client|caching +zrange +zcard +pexpire";
 /// As in the documentation; another test compares them.
 const RIGHTS: &str = "-@all +hello +auth +info +eval +evalsha +time \
-    +get +mget +set +del +exists +type +pttl +zadd +zscore +zrem +zscan +zrangebyscore";
+    +get +mget +set +del +exists +type +pttl +zadd +zscore +zrem +zscan +zrangebyscore +zrevrangebyscore";
 
 async fn open(url: &str) -> Locks {
     Locks::builder().url(url).timeout(PATIENCE).trust_new_nodes().open().await.unwrap()

@@ -65,6 +65,7 @@ pub(super) fn judge(patient: &Patient) -> Vec<Finding> {
         findings.extend(several_servers(patient, index));
         findings.extend(persistence(node, patient));
         findings.extend(clock(patient, index));
+        findings.extend(fences(node));
         findings.extend(identity(node));
     }
     findings.extend(membership(patient));
@@ -117,8 +118,8 @@ fn standing(node: &NodeHealth) -> Finding {
             Level::Error,
             "max_ttl",
             why,
-            no_vote,
-            "leave max_ttl out of the backend URL",
+            "no lock can be had with this setting",
+            "give every client the same max_ttl in the backend URL",
         )
         .at(node),
         NodeState::Refused { why } if why.contains("one server") => Finding::bad(
@@ -242,6 +243,19 @@ fn eviction(node: &NodeHealth) -> Option<Finding> {
     let endangers = "a lock that is evicted is free while somebody holds it: two holders";
     let fix = format!("{} CONFIG SET maxmemory-policy noeviction", redis_cli(node));
     Some(Finding::bad(Level::Error, "eviction", warning, endangers, fix).at(node))
+}
+
+/// Fences that no clock of now explains.
+fn fences(node: &NodeHealth) -> Option<Finding> {
+    let warning = node.warning.as_ref().filter(|warning| warning.contains("fence"))?;
+    let (endangers, fix) = match warning.contains("used up") {
+        true => ("that lock: every acquire of it is refused", "rename the lock in your program"),
+        false => (
+            "nothing while they are remembered; if a majority forgets, fences may repeat",
+            "restart or replace one node at a time: docs/operations.md, Fences ahead of the clocks",
+        ),
+    };
+    Some(Finding::bad(Level::Warning, "fences", warning, endangers, fix).at(node))
 }
 
 /// Whether the node's name leads to one server: over several connections, and by its addresses.
@@ -393,7 +407,7 @@ fn identity(node: &NodeHealth) -> Option<Finding> {
 }
 
 /// A value of an identity record.
-pub(super) fn field<'a>(record: &'a str, name: &str) -> Option<&'a str> {
+fn field<'a>(record: &'a str, name: &str) -> Option<&'a str> {
     record.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use leasehold::NodeHealth;
 
-use super::checks::{Patient, address, field, is_file, is_server};
+use super::checks::{Patient, address, is_file, is_server};
 use super::finding::{Finding, Level};
 use crate::duration::{short, typed};
 
@@ -46,14 +46,10 @@ pub(super) fn membership(patient: &Patient) -> Vec<Finding> {
     findings
 }
 
-/// Nodes that fail together: one host, or even one server, under several names.
+/// Nodes that fail together: one host under several names. One server is refused by the library.
 fn shared(patient: &Patient) -> Vec<Finding> {
-    let mut by_server: BTreeMap<&str, Vec<&NodeHealth>> = BTreeMap::new();
     let mut by_host: BTreeMap<String, Vec<&NodeHealth>> = BTreeMap::new();
     for node in &patient.nodes {
-        if let Some(run) = node.record.as_deref().and_then(|record| field(record, "run")) {
-            by_server.entry(run).or_default().push(node);
-        }
         if let Some((host, _)) = address(node.node.as_str()) {
             let ip = patient.hosts.get(host).and_then(|ips| ips.first());
             let host = ip.map_or_else(|| host.to_owned(), IpAddr::to_string);
@@ -64,15 +60,6 @@ fn shared(patient: &Patient) -> Vec<Finding> {
         nodes.iter().map(|node| node.node.to_string()).collect::<Vec<_>>().join(", ")
     };
     let mut findings = Vec::new();
-    for nodes in by_server.values().filter(|nodes| nodes.len() > 1) {
-        findings.push(Finding::bad(
-            Level::Error,
-            "same server",
-            format!("{} are one server process", names(nodes)),
-            "one restart forgets several votes at once: two holders",
-            "list independent servers only",
-        ));
-    }
     for (host, nodes) in by_host.iter().filter(|(_, nodes)| nodes.len() > 1) {
         let lost = if nodes.len() >= patient.quorum { "a quorum is" } else { "several votes are" };
         findings.push(Finding::bad(

@@ -221,6 +221,8 @@ pub(super) fn record(cluster: &Cluster, max_ttl_default: Duration) -> Record {
         state: RecordState::Admitted,
         floor: Fence::ZERO,
         born: WallMicros(0),
+        waits: None,
+        clocks: Vec::new(),
     }
 }
 

@@ -296,7 +296,18 @@ impl Desk {
         let record = Some(answer::record(&cluster, self.max_ttl_default).to_string());
         let (generation, clock) = (GENERATION, self.clock.wall());
         let (others, unmet, addresses) = (Vec::new(), 0, 1);
-        Ok(Facts { generation, clock, record, server, others, unmet, addresses })
+        let (highest, has_spent) = (Fence::ZERO, false);
+        Ok(Facts {
+            generation,
+            clock,
+            record,
+            highest,
+            has_spent,
+            server,
+            others,
+            unmet,
+            addresses,
+        })
     }
 
     fn known_version(&self) -> MutexGuard<'_, Option<String>> {

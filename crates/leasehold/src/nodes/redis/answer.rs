@@ -64,7 +64,7 @@ impl Exchange {
                 loads.try_for_each(|load| accepted(load).map(|_| ()))?;
                 let examined = examined(last)?;
                 session.meet(&examined.server);
-                if !scripts.is_to(&examined.server) {
+                if !scripts.is_to(&examined.server, session.doubts(&examined)) {
                     return self.load(&examined, session, tries);
                 }
                 session.scripts = Some(scripts);
@@ -77,7 +77,8 @@ impl Exchange {
             (Stage::Only, Request::Probe) => {
                 let examined = examined(replies)?;
                 session.meet(&examined.server);
-                let is_known = |scripts: &Arc<Bound>| scripts.is_to(&examined.server);
+                let doubts = session.doubts(&examined);
+                let is_known = |scripts: &Arc<Bound>| scripts.is_to(&examined.server, doubts);
                 if !session.scripts.as_ref().is_some_and(is_known) {
                     return self.load(&examined, session, 0);
                 }
@@ -191,9 +192,7 @@ impl Exchange {
             let reason = "several servers take turns at its address: give each its own".to_owned();
             return Err(NodeError::Rejected { reason });
         }
-        let restart = examined.edition.keeps_scripts();
-        let doubts = Doubts { restart, copy: !session.is_told_of_flushes };
-        let scripts = Bound::to(&examined.server, doubts);
+        let scripts = Bound::to(&examined.server, session.doubts(examined));
         Ok(self.again(Stage::Load { scripts: Arc::new(scripts), tries: tries + 1 }))
     }
 
@@ -272,8 +271,12 @@ fn stranger(value: &Value) -> Read<Reply> {
 pub(super) struct Examined {
     clock: WallMicros,
     record: Option<String>,
+    highest: Fence,
+    has_spent: bool,
     pub(super) server: ServerFacts,
     edition: Edition,
+    /// Whether it has, or had, a replica.
+    has_backlog: bool,
 }
 
 /// Reads what the script `examine` returns.
@@ -281,14 +284,18 @@ pub(super) fn examined(replies: &[Value]) -> Read<Examined> {
     let Value::Array(parts) = only(replies)? else {
         return Err(garbled(replies));
     };
-    let [seconds, micros, identity, info] = parts.as_slice() else {
+    // The last is nothing, which the two versions of the protocol write differently: on a connection
+    // that something in between opened anew it cannot be read.
+    let [seconds, micros, identity, info, highest, top, Value::Nil] = parts.as_slice() else {
         return Err(garbled(replies));
     };
     let clock = clock(&[seconds.clone(), micros.clone()])?;
-    let (server, edition) = info.str().and_then(info::read).ok_or_else(|| NodeError::Garbled {
-        reason: "INFO is not that of a Redis: is there a proxy that answers it?".to_owned(),
-    })?;
-    Ok(Examined { clock, record: record(identity)?, server, edition })
+    let (server, edition, has_backlog) =
+        info.str().and_then(info::read).ok_or_else(|| NodeError::Garbled {
+            reason: "INFO is not that of a Redis: is there a proxy that answers it?".to_owned(),
+        })?;
+    let (record, highest, has_spent) = (record(identity)?, fence(highest)?, fence(top)?.is_spent());
+    Ok(Examined { clock, record, highest, has_spent, server, edition, has_backlog })
 }
 
 impl Session {
@@ -300,8 +307,13 @@ impl Session {
         }
     }
 
+    fn doubts(&self, examined: &Examined) -> Doubts {
+        let restart = examined.edition.keeps_scripts();
+        Doubts { restart, copy: !self.is_told_of_flushes || examined.has_backlog }
+    }
+
     fn answer_probe(&mut self, examined: Examined) -> Reply {
-        let Examined { clock, record, server, edition } = examined;
+        let Examined { clock, record, highest, has_spent, server, edition, .. } = examined;
         let is_same = |known: &ServerFacts| {
             (&known.run_id, &known.replication_id) == (&server.run_id, &server.replication_id)
         };
@@ -316,6 +328,8 @@ impl Session {
             generation,
             clock,
             record,
+            highest,
+            has_spent,
             server,
             others,
             unmet,

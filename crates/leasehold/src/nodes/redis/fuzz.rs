@@ -264,7 +264,7 @@ fn any_text_is_an_info_or_is_not() {
         master_replid:ba5\r\n";
     let other = b"valkey_version:9.0.0\r\nrole:slave\r\nrun_id:x\r\nmaster_replid:y\r\n";
     fuzz(4000, &[good, other], |input| {
-        if let Some((facts, _)) = info::read(&input.rest_as_text()) {
+        if let Some((facts, ..)) = info::read(&input.rest_as_text()) {
             // They become words of the identity record, and of scripts.
             for id in [&facts.run_id, &facts.replication_id] {
                 assert!(!id.contains(|c: char| c.is_whitespace() || c == '\''), "{id:?}");

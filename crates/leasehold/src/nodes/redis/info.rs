@@ -40,8 +40,9 @@ impl Edition {
     }
 }
 
-/// Reads `INFO`. `None` if it is not the `INFO` of any such server.
-pub(super) fn read(info: &str) -> Option<(ServerFacts, Edition)> {
+/// Reads `INFO`: the server, its edition, and whether it keeps a log for replicas. `None` if it is not
+/// the `INFO` of any such server.
+pub(super) fn read(info: &str) -> Option<(ServerFacts, Edition, bool)> {
     let field = |name: &str| {
         info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
     };
@@ -71,7 +72,7 @@ pub(super) fn read(info: &str) -> Option<(ServerFacts, Edition)> {
         persists: field("aof_enabled") == Some("1"),
         expires_by_wall: true,
     };
-    Some((facts, edition))
+    Some((facts, edition, field("repl_backlog_active") != Some("0")))
 }
 
 /// A word of the identity record, and of a script's text: nothing that could end either.
@@ -90,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_primary_with_its_dangers() {
-        let (facts, edition) = read(REDIS).unwrap();
+        let (facts, edition, _) = read(REDIS).unwrap();
         assert_eq!(facts.version, "redis 7.0.15");
         assert_eq!((facts.run_id.as_str(), facts.replication_id.as_str()), ("f00", "ba5"));
         assert_eq!(facts.role, Role::Primary);
@@ -101,7 +102,7 @@ mod tests {
 
     #[test]
     fn nothing_evicts_without_a_limit_and_nothing_persists_by_guess() {
-        let (facts, _) = read(&REDIS.replace("maxmemory:100", "maxmemory:0")).unwrap();
+        let (facts, ..) = read(&REDIS.replace("maxmemory:100", "maxmemory:0")).unwrap();
         assert_eq!(facts.evicts, None);
         for off in [REDIS.replace("aof_enabled:1", "aof_enabled:0"), REDIS.replace("aof", "x")] {
             assert!(!read(&off).unwrap().0.persists, "{off}");
@@ -129,8 +130,15 @@ mod tests {
         assert_eq!(valkey("8.1.4").compare_and_delete(), None);
         assert!(redis("6.2.14").keeps_scripts());
         assert!(!redis("7.0.0").keeps_scripts() && !valkey("7.2.4").keeps_scripts());
-        let (facts, _) = read(&format!("{REDIS}valkey_version:9.1.2\r\n")).unwrap();
+        let (facts, ..) = read(&format!("{REDIS}valkey_version:9.1.2\r\n")).unwrap();
         assert_eq!(facts.version, "valkey 9.1.2");
+    }
+
+    #[test]
+    fn a_server_that_does_not_say_otherwise_may_have_had_replicas() {
+        let has_backlog = |line: &str| read(&format!("{REDIS}{line}\r\n")).unwrap().2;
+        assert!(!has_backlog("repl_backlog_active:0"));
+        assert!(has_backlog("repl_backlog_active:1") && has_backlog(""));
     }
 
     #[test]

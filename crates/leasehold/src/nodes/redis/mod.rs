@@ -178,6 +178,10 @@ impl Node for RedisNode {
         })
     }
 
+    fn redial(&self) {
+        self.queue.redial();
+    }
+
     fn watch(&self, lock: &LockName, told: OnWatched) -> Option<Watch> {
         self.hints.watch(lock, told)
     }

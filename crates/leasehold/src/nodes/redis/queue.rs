@@ -55,6 +55,8 @@ struct State {
     early: VecDeque<Ask>,
     /// Somebody panicked half-way through: bytes and pending may not fit together any more.
     is_torn: bool,
+    /// The server that answers on this connection may not vote; a new connection may meet another.
+    is_unwanted: bool,
 }
 
 enum Phase {
@@ -96,6 +98,7 @@ impl Queue {
                 pending: VecDeque::new(),
                 early: VecDeque::new(),
                 is_torn: false,
+                is_unwanted: false,
             }),
             wake: Notify::new(),
             idle: Notify::new(),
@@ -177,9 +180,12 @@ impl Queue {
         let Replies { values, answers, unwanted } = replies;
         let (result, is_idle, has_more, generation) = {
             let mut state = self.lock();
+            let known = state.generation();
             let result =
                 values.drain(..).try_for_each(|value| state.take_reply(value, answers, unwanted));
-            (result, state.is_idle(), !state.outgoing.is_empty(), state.generation())
+            // Nearly always the same, and telling costs.
+            let generation = state.generation().filter(|new| Some(*new) != known);
+            (result, state.is_idle(), !state.outgoing.is_empty(), generation)
         };
         self.tell_generation(generation);
         deliver(answers.drain(..));
@@ -217,11 +223,21 @@ impl Queue {
         }
     }
 
+    /// Has the connection given up for another one.
+    pub(super) fn redial(&self) {
+        self.lock().is_unwanted = true;
+    }
+
     /// Why the connection should be given up, if it should: `heard` is when the last bytes came.
     pub(super) fn objection(&self, heard: Instant) -> Option<NodeError> {
-        let state = self.lock();
+        let mut state = self.lock();
         if state.is_torn {
             return Some(torn());
+        }
+        // Not before all was answered: what is given back must arrive.
+        if state.is_idle() && std::mem::take(&mut state.is_unwanted) {
+            let reason = "connecting anew: the server that answered may not vote".to_owned();
+            return Some(NodeError::Unreachable { reason });
         }
         let silent = state.pending.front()?.sent.max(heard).elapsed();
         (silent > SILENCE_MAX).then(|| NodeError::Unreachable {

@@ -103,7 +103,7 @@ pub(super) fn accepted(value: &Value) -> Read<&Value> {
 }
 
 pub(super) fn is_wrong_type(value: &Value) -> bool {
-    value.error().is_some_and(|words| words.starts_with("WRONGTYPE"))
+    value.error().is_some_and(|words| without_place(words).starts_with("WRONGTYPE"))
 }
 
 /// The server does not know the script that was named.
@@ -124,11 +124,7 @@ pub(super) fn is_unusable(value: &Value) -> bool {
 
 /// The server's own words, and what to do where they do not say it.
 pub(super) fn rejected(words: &str) -> NodeError {
-    // Scripts append their name and line: ` script: <sha>, on @user_script:36.`
-    let words = match words.rsplit_once(" script: ") {
-        Some((words, place)) if place.contains("@user_script") => words,
-        _ => words,
-    };
+    let words = without_place(words);
     let with = |hint: &str| format!("{words}{hint}");
     match words.split(' ').next().unwrap_or_default() {
         "NOAUTH" => NodeError::Denied { reason: with("; give a password in the URL") },
@@ -143,6 +139,19 @@ pub(super) fn rejected(words: &str) -> NodeError {
             reason: with("; `leasehold:node` and `leasehold:fences:…` must be left to leasehold"),
         },
         _ => NodeError::Rejected { reason: with("") },
+    }
+}
+
+/// Scripts tell their name and line: ` script: <sha>, on @user_script:36.` at the end, and before
+/// Redis 7 `ERR Error running script (call to f_<sha>): @user_script:36: ` at the beginning.
+fn without_place(words: &str) -> &str {
+    let old = words.strip_prefix("ERR Error running script").and_then(|rest| {
+        let (_, line_and_words) = rest.split_once("@user_script:")?;
+        Some(line_and_words.split_once(": ")?.1)
+    });
+    match words.rsplit_once(" script: ") {
+        Some((words, place)) if place.contains("@user_script") => words,
+        _ => old.unwrap_or(words),
     }
 }
 
@@ -188,6 +197,9 @@ mod tests {
 
     #[test]
     fn an_error_keeps_the_servers_words() {
+        let old =
+            "ERR Error running script (call to f_f00): @user_script:9: WRONGTYPE Operation: no";
+        assert_eq!(without_place(old), "WRONGTYPE Operation: no");
         let words = "OOM command not allowed. script: f00, on @user_script:1.";
         assert_eq!(
             rejected(words),

@@ -70,7 +70,13 @@ pub(super) fn decode(bytes: &[u8], resp3: bool) -> Result<Decoded, String> {
         return Ok(Decoded::Incomplete);
     };
     let frame = &bytes[..length];
-    let broken = || format!("no reply at all: `{}`", excerpt(frame));
+    let broken = || match resp3 && [b"$-1\r\n", b"*-1\r\n"].iter().any(|nil| contains(frame, *nil))
+    {
+        true => "a reply of RESP2 on a connection that spoke RESP3: something between us and the \
+                 server opened it anew"
+            .to_owned(),
+        false => format!("no reply at all: `{}`", excerpt(frame)),
+    };
     let whole = |used: usize| {
         if used == length { Ok(used) } else { Err(broken()) }
     };
@@ -88,6 +94,11 @@ pub(super) fn decode(bytes: &[u8], resp3: bool) -> Result<Decoded, String> {
         }
         (frame, used) => Ok(Decoded::Reply(from_resp3(frame)?, whole(used)?)),
     }
+}
+
+/// Whether `part` stands anywhere in `bytes`.
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
 }
 
 /// The beginning of some bytes, printable.
@@ -224,6 +235,14 @@ mod tests {
 
     fn text(text: &str) -> Value {
         Value::Text(text.into())
+    }
+
+    #[test]
+    fn a_null_of_resp2_tells_that_the_connection_was_opened_anew() {
+        let bytes = b"*2\r\n$1\r\na\r\n$-1\r\n";
+        assert!(matches!(decode(bytes, false), Ok(Decoded::Reply(..))));
+        let error = decode(bytes, true).unwrap_err();
+        assert!(error.contains("opened it anew"), "{error}");
     }
 
     #[test]

@@ -46,8 +46,9 @@ pub(super) static INSPECT: LazyLock<Script> =
 #[derive(Debug)]
 pub(super) struct Bound {
     run_id: String,
-    /// Where the scripts compare it themselves.
-    replication_id: Option<String>,
+    replication_id: String,
+    /// What the scripts compare themselves.
+    doubts: Doubts,
     pub(super) acquire: Script,
     pub(super) extend: Script,
     pub(super) force_release: Script,
@@ -56,11 +57,13 @@ pub(super) struct Bound {
 }
 
 /// What the scripts have to ask the server for, each at some 5 µs a call.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Doubts {
     /// Its run id: before Redis 7 a server finds its scripts again when it starts.
     pub(super) restart: bool,
-    /// Its replication id: it does not tell us when it drops its data, as over RESP2.
+    /// Its role and its replication id: it does not tell us when its data become another's. Over RESP2
+    /// it never does. Over RESP3 it tells when it drops its data to copy another server; but one that
+    /// has, or had, a replica can follow that replica without dropping anything.
     pub(super) copy: bool,
 }
 
@@ -68,22 +71,26 @@ impl Bound {
     /// For this server.
     pub(super) fn to(server: &ServerFacts, doubts: Doubts) -> Self {
         let mut first = format!("-- run {}\n", server.run_id);
-        let mut compare = |section: &str, field: &str, id: &str| {
+        let mut compare = |section: &str, lines: &[&str]| {
+            let find = |line: &&str| format!("string.find(info, '{line}\\r', 1, true)");
+            let found = lines.iter().map(find).collect::<Vec<_>>().join(" and ");
             first.push_str(&format!(
-                "if not string.find(redis.call('INFO', '{section}'), '{field}:{id}', 1, true) then \
-                 return redis.error_reply('NOSCRIPT not the server that was examined') end\n"
+                "do local info = redis.call('INFO', '{section}') if not ({found}) then \
+                 return redis.error_reply('NOSCRIPT not the server that was examined') end end\n"
             ));
         };
         if doubts.restart {
-            compare("server", "run_id", &server.run_id);
+            compare("server", &[&format!("run_id:{}", server.run_id)]);
         }
         if doubts.copy {
-            compare("replication", "master_replid", &server.replication_id);
+            let history = format!("master_replid:{}", server.replication_id);
+            compare("replication", &["role:master", &history]);
         }
         let script = |text: &str| Script::new(format!("{first}{text}"));
         Self {
             run_id: server.run_id.clone(),
-            replication_id: doubts.copy.then(|| server.replication_id.clone()),
+            replication_id: server.replication_id.clone(),
+            doubts,
             acquire: script(include_str!("acquire.lua")),
             extend: script(include_str!("extend.lua")),
             force_release: script(include_str!("force_release.lua")),
@@ -92,10 +99,10 @@ impl Bound {
         }
     }
 
-    /// Whether they are bound to this server.
-    pub(super) fn is_to(&self, server: &ServerFacts) -> bool {
-        let is_same = |id: &String| *id == server.replication_id;
-        self.run_id == server.run_id && self.replication_id.as_ref().is_none_or(is_same)
+    /// Whether they are bound to this server, and compare what they must.
+    pub(super) fn is_to(&self, server: &ServerFacts, doubts: Doubts) -> bool {
+        let is_same_history = || self.replication_id == server.replication_id;
+        self.run_id == server.run_id && self.doubts == doubts && (!doubts.copy || is_same_history())
     }
 
     /// All of them, and those that are not bound but called often.
@@ -110,8 +117,11 @@ impl Bound {
 pub(crate) fn name_of(text: &str) -> Option<(&'static str, Vec<String>)> {
     let (mut body, mut asks) = (text, Vec::new());
     while let Some((first, rest)) = body.split_once('\n') {
-        match first.strip_prefix("if not string.find(") {
-            Some(compares) => asks.extend(compares.split('\'').nth(5).map(str::to_owned)),
+        match first.strip_prefix("do local info = ") {
+            Some(compares) => {
+                let lines = compares.split("string.find(info, '").skip(1);
+                asks.extend(lines.filter_map(|line| Some(line.split_once("\\r'")?.0.to_owned())));
+            }
             None if first.starts_with("-- run ") => {}
             None => break,
         }
@@ -129,6 +139,17 @@ pub(crate) fn name_of(text: &str) -> Option<(&'static str, Vec<String>)> {
     ]
     .into_iter()
     .find_map(|(name, known)| (known == body).then(|| (name, asks.clone())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_and_the_core_agree_on_which_fences_are_spent() {
+        let most = leasehold_core::Fence::SPENT_ABOVE.to_string();
+        assert!(EXAMINE.text.contains(&format!("highest('{most}')")), "{most}");
+    }
 }
 
 /// As a server computes it, in 40 hexadecimal digits.

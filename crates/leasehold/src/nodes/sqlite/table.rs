@@ -215,6 +215,9 @@ impl Table {
             generation: super::GENERATION,
             clock: self.clock.wall(),
             record: self.record()?,
+            // Nobody takes a floor from a cluster of one, and to look for it would read the whole table.
+            highest: Fence::ZERO,
+            has_spent: false,
             server: ServerFacts {
                 version: format!("sqlite {}", rusqlite::version()),
                 run_id: self.run_id.clone(),

@@ -1,0 +1,79 @@
+//! One node without a quarantine: a small step of its clock must not stop it for a day, which is its
+//! `max_ttl`, and must not cost the leases that are kept.
+
+use std::time::{Duration, Instant};
+
+use leasehold_testkit::ServerBuilder;
+
+use crate::stage::{Cluster, LockServer, on_each_server, stays_kept};
+
+/// Nobody may be without locks for longer: two seconds, and as many for a busy machine.
+const LONGEST_OUTAGE: Duration = Duration::from_secs(4);
+
+/// Longer than the outage that is allowed, and a second in which the step may not be seen yet.
+const WATCHED: Duration = Duration::from_secs(6);
+
+/// A client that runs all the time, and processes that come later, go on acquiring locks.
+fn goes_on_serving(server: ServerBuilder, step: f64) {
+    let cluster = Cluster::new(server, 1, "");
+    let late = cluster.client();
+    let watcher = LockServer::start(&late);
+    cluster.jump(&[0], step);
+    let start = Instant::now();
+    let mut granted = [start; 2];
+    while start.elapsed() < WATCHED {
+        for (client, granted) in [&watcher.client, &late].into_iter().zip(&mut granted) {
+            match client.ask("another", "1s", &["-n"]) {
+                Ok(grant) => {
+                    client.release(&grant);
+                    *granted = Instant::now();
+                }
+                Err((_, words)) => {
+                    let outage = granted.elapsed();
+                    assert!(outage < LONGEST_OUTAGE, "no lock for {outage:?}: {words}");
+                }
+            }
+        }
+    }
+}
+
+/// A command whose lease is kept ends by itself, long after the step.
+fn keeps_its_lease(server: ServerBuilder, step: f64) {
+    let cluster = Cluster::new(server, 1, "");
+    let client = cluster.client();
+    let watcher = LockServer::start(&client);
+    let mut kept = client.keep("6s");
+    cluster.jump(&[0], step);
+    stays_kept(Duration::from_secs(7), &mut kept, &[&client, &watcher.client]);
+    kept.ends_by_itself();
+}
+
+#[test]
+fn a_single_node_goes_on_serving_when_its_clock_steps_ahead_by_20_ms() {
+    on_each_server(|server| goes_on_serving(server, 0.02));
+}
+
+#[test]
+fn a_single_node_goes_on_serving_when_its_clock_steps_back_by_20_ms() {
+    on_each_server(|server| goes_on_serving(server, -0.02));
+}
+
+#[test]
+fn a_single_node_goes_on_serving_when_its_clock_steps_ahead_by_2_s() {
+    on_each_server(|server| goes_on_serving(server, 2.0));
+}
+
+#[test]
+fn a_lease_of_a_single_node_is_kept_when_its_clock_steps_ahead_by_20_ms() {
+    on_each_server(|server| keeps_its_lease(server, 0.02));
+}
+
+#[test]
+fn a_lease_of_a_single_node_is_kept_when_its_clock_steps_back_by_20_ms() {
+    on_each_server(|server| keeps_its_lease(server, -0.02));
+}
+
+#[test]
+fn a_lease_of_a_single_node_is_kept_when_its_clock_steps_ahead_by_2_s() {
+    on_each_server(|server| keeps_its_lease(server, 2.0));
+}

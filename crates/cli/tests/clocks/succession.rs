@@ -1,0 +1,94 @@
+//! A member list becomes another. The command line has no command for it, so the library does it here;
+//! holders and those who ask are the binary.
+
+use std::time::Duration;
+
+use leasehold::Locks;
+use leasehold_testkit::{RedisServer, ServerBuilder};
+
+use crate::stage::{Client, Cluster, Grant, LOCK, nobody_is_granted, on_each_server, url};
+
+/// Makes one list the successor of another.
+fn succeed(old: &str, new: &str) -> Result<(), String> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let open = async |url: &str| {
+            Locks::builder().url(url).open().await.map_err(|error| error.to_string())
+        };
+        let (old, new) = (open(old).await?, open(new).await?);
+        new.succeed(&old).await.map_err(|error| error.to_string())
+    })
+}
+
+/// One node that voted, and two more, which are a majority without it.
+struct Growth {
+    old: Cluster,
+    new: Vec<RedisServer>,
+}
+
+impl Growth {
+    fn of(server: ServerBuilder, parameters: &str) -> Self {
+        let old = Cluster::new(server.clone(), 1, parameters);
+        Self { old, new: server.start_many(2) }
+    }
+
+    fn client(&self, parameters: &str) -> Client<'_> {
+        let servers = self.old.servers.iter().chain(&self.new);
+        Client { place: &self.old.place, backend: url(servers, parameters) }
+    }
+}
+
+/// None of these nodes votes before the end of the lease.
+#[track_caller]
+fn wait_for_long_enough(client: &Client, members: &[usize], held: &Grant) {
+    let nodes = client.nodes();
+    let left = held.left();
+    for member in members {
+        let node = &nodes[*member];
+        assert_eq!(node["state"], "quarantined", "{node}");
+        let votes_in = Duration::from_millis(node["votes_in_ms"].as_u64().unwrap());
+        assert!(votes_in > left, "it votes in {votes_in:?}, the lease has {left:?}: {node}");
+    }
+}
+
+#[test]
+fn a_new_list_with_a_shorter_max_ttl_waits_for_the_leases_of_the_old_one() {
+    on_each_server(|server| {
+        let growth = Growth::of(server, "&max_clock_skew=200ms&max_ttl=8s");
+        let held = growth.old.client().acquire(LOCK, "8s");
+        let client = growth.client("&max_clock_skew=200ms&max_ttl=1s");
+        succeed(&growth.old.client().backend, &client.backend).unwrap();
+        nobody_is_granted(&held, &[&client]);
+        let next = client.acquire(LOCK, "1s");
+        assert!(next.fence > held.fence, "fence {} after {}", next.fence, held.fence);
+    });
+}
+
+/// A single node's longest ttl is a day, that of three is half a minute.
+#[test]
+fn a_single_node_that_becomes_three_waits_for_its_leases_where_nobody_gives_max_ttl() {
+    on_each_server(|server| {
+        let growth = Growth::of(server, "");
+        let held = growth.old.client().acquire(LOCK, "300s");
+        let client = growth.client("");
+        succeed(&growth.old.client().backend, &client.backend).unwrap();
+        wait_for_long_enough(&client, &[0, 1, 2], &held);
+    });
+}
+
+/// Somebody who leaves `max_ttl` out adds a node first, or tries to.
+#[test]
+fn a_node_that_is_added_to_three_waits_for_the_longest_lease() {
+    on_each_server(|server| {
+        let left_out = "&max_clock_skew=200ms";
+        let mut cluster = Cluster::new(server.clone(), 3, "&max_clock_skew=200ms&max_ttl=100s");
+        let held = cluster.client().acquire(LOCK, "90s");
+        let old = cluster.client().backend;
+        let old_left_out = cluster.client_with(left_out).backend;
+        cluster.servers.push(server.start());
+        let _ = succeed(&old_left_out, &cluster.client_with(left_out).backend);
+        succeed(&old, &cluster.client().backend).unwrap();
+        wait_for_long_enough(&cluster.client(), &[3], &held);
+    });
+}
