@@ -220,6 +220,11 @@ impl Lives {
         self.asked = asked;
         self.take_turns
     }
+
+    /// For how long, at most, a life that waits here can have waited beside no other that votes.
+    fn alone_for(&self, now: Moment) -> Duration {
+        if self.met.is_empty() { Duration::MAX } else { now.since(self.asked) }
+    }
 }
 
 impl AdmissionPolicy {
@@ -236,6 +241,12 @@ impl AdmissionPolicy {
     /// How long the life that this record describes must not vote.
     pub fn quarantine_of(&self, record: &Record) -> Duration {
         self.quarantine_for(record.max_ttl).max(record.waits.unwrap_or_default())
+    }
+
+    /// Whether the life that this record describes waits at all before it votes. A single node waits
+    /// for what the list before it granted, though not for what it forgot.
+    fn waits(&self, record: &Record) -> bool {
+        self.quarantine || record.waits.is_some()
     }
 
     /// The longest Ttl, where no record says it.
@@ -575,7 +586,10 @@ impl Admission {
             RecordState::Quarantined => {
                 Standing::Waiting { until, cause: Cause::of(record.origin) }
             }
-            _ => Standing::Unknown,
+            RecordState::Barred => {
+                Standing::Waiting { until: now.plus(LOOKED_AT_EVERY), cause: Cause::Barred }
+            }
+            RecordState::Admitted => Standing::Unknown,
         };
         let expected = old.map(|(text, _)| Arc::from(text.as_str()));
         AdmissionStep::Replace { expected, record }
@@ -717,7 +731,7 @@ impl Admission {
             Served::NotYet(_) if self.wants_peers => (ASKED_AGAIN_AFTER, None),
             Served::NotYet(left) => (left, None),
             Served::Yes(longer) => {
-                let may_vote = !self.policy.quarantine || self.is_known(now, longer, peers);
+                let may_vote = !self.policy.waits(record) || self.is_known(now, longer, peers);
                 let left = if self.wants_peers { ASKED_AGAIN_AFTER } else { LOOKED_AT_EVERY };
                 (left, may_vote.then(|| self.admit(record, facts, peers)))
             }
@@ -768,7 +782,7 @@ impl Admission {
     /// The clocks by which a life that begins to wait now is to be judged: none, unless its own is one
     /// of a quorum that agrees.
     fn clocks_to_wait_by(&self, now: Moment, peers: &Peers) -> Vec<Option<WallMicros>> {
-        let is_whole = peers.count() > 1 && peers.count() == self.policy.nodes;
+        let is_whole = peers.count() == self.policy.nodes;
         let are_enough = self.line == Line::InLine && is_whole;
         if are_enough { peers.clocks(now) } else { Vec::new() }
     }
@@ -788,7 +802,7 @@ impl Admission {
         peers: &Peers,
     ) -> Served {
         let needed = self.policy.quarantine_of(record);
-        if !self.policy.quarantine {
+        if !self.policy.waits(record) {
             return Served::Yes(Duration::ZERO);
         }
         let unseen = Watched { life: record.life, since: now, told: None };
@@ -800,18 +814,29 @@ impl Admission {
         }
         let by_watching = Served::NotYet(needed.saturating_sub(seen));
         // A member that was not asked yet may be the one whose clock is right.
-        if peers.count() == 1 || peers.count() != record.nodes || !peers.are_tried {
+        if peers.count() != record.nodes || !peers.are_tried {
             return by_watching;
         }
         let went_back = facts.clock < record.born;
         let all = peers.waited(&record.clocks, now);
-        let (Some(least), Some(most)) = (all.iter().min(), all.iter().max()) else {
+        let least = all.iter().map(|waited| waited.at_least).min();
+        let longest = all.iter().map(|waited| waited.at_least).max();
+        let shortest = all.iter().map(|waited| waited.at_most).min();
+        let (Some(least), Some(longest), Some(shortest)) = (least, longest, shortest) else {
             return self.anew_or(by_watching);
         };
-        let drift = self.policy.drift.allowance(*most);
-        let apart = most.saturating_sub(*least);
+        let skew = self.policy.max_clock_skew;
+        let alone = self.lives.alone_for(now);
+        let drift = self.policy.drift.allowance(least.min(alone));
+        if least > alone.saturating_add(skew).saturating_add(drift) {
+            // Another life voted here since this one began to wait, for holders that it knows nothing of.
+            return self.anew_or(by_watching);
+        }
+        // A slow answer tells little of a clock, which is no disagreement.
+        let drift = self.policy.drift.allowance(longest);
+        let apart = longest.saturating_sub(shortest);
         let is_missing = all.len() < record.clocks.iter().flatten().count();
-        if went_back || apart > self.policy.max_clock_skew.saturating_add(drift) {
+        if went_back || apart > skew.saturating_add(drift) {
             // It may be that we stood still since some of them were asked.
             let doubted = *self.doubted.get_or_insert(now);
             self.wants_peers = !peers.are_tried || peers.others().any(|o| o.asked < doubted);
@@ -820,11 +845,11 @@ impl Admission {
         if !is_missing {
             self.doubted = None;
         }
-        let (told_at, told) = *watched.told.get_or_insert((now, *least));
+        let (told_at, told) = *watched.told.get_or_insert((now, least));
         self.watched = Some(watched);
         let passed = now.since(told_at);
         let most = told.saturating_add(passed).saturating_add(self.policy.drift.allowance(passed));
-        let least = most.min(*least);
+        let least = most.min(least);
         match least.checked_sub(needed) {
             Some(_) if is_missing => {
                 // The one that does not answer may be the one that knows better. It may also be slow.
@@ -850,6 +875,7 @@ impl Admission {
     fn new_life(&self, facts: &Facts, old: Option<&Record>, life: u128) -> Record {
         let adopted = old.map_or(self.policy.max_ttl_default, |record| record.max_ttl);
         let old_floor = old.map_or(Fence::ZERO, |record| record.floor);
+        let waits = old.and_then(|record| record.waits);
         Record {
             cluster: self.policy.cluster,
             nodes: self.policy.nodes,
@@ -859,10 +885,11 @@ impl Admission {
             run_id: facts.server.run_id.clone(),
             replication_id: facts.server.replication_id.clone(),
             origin: if old.is_some() { Origin::Later } else { Origin::First },
-            state: if self.policy.quarantine {
-                RecordState::Quarantined
-            } else {
-                RecordState::Admitted
+            state: match old.map(|record| record.state) {
+                // Its members have not all left their old list, whatever became of this one.
+                Some(RecordState::Barred) => RecordState::Barred,
+                _ if self.policy.quarantine || waits.is_some() => RecordState::Quarantined,
+                _ => RecordState::Admitted,
             },
             // A clock that nobody has compared yet gives no floor: that comes when it is admitted.
             floor: match self.policy.quarantine {
@@ -870,7 +897,7 @@ impl Admission {
                 false => old_floor.max(Fence::from_clock(facts.clock)),
             },
             born: facts.clock,
-            waits: old.and_then(|record| record.waits),
+            waits,
             clocks: Vec::new(),
         }
     }

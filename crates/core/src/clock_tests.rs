@@ -595,6 +595,109 @@ fn clocks_that_slow_answers_blur_end_a_quarantine_no_sooner() {
 }
 
 #[test]
+fn a_witness_of_which_a_slow_answer_tells_little_does_not_begin_a_quarantine_anew() {
+    let mut cluster = one_forgot();
+    let born = cluster.record(0).born;
+    for _ in 0..10 {
+        cluster.pass(2 * SECOND);
+        cluster.newcomer();
+        cluster.look(0);
+        cluster.look(1);
+        // More than the skew and drift of what has passed.
+        cluster.trip = 6 * SECOND;
+        cluster.look(2);
+        cluster.trip = 0;
+        cluster.look(0);
+        if cluster.state(0) == RecordState::Admitted {
+            return;
+        }
+        assert_eq!(cluster.record(0).born, born);
+    }
+    panic!("{:?}", cluster.record(0));
+}
+
+#[test]
+fn a_life_that_waited_while_another_voted_in_its_place_begins_anew() {
+    let mut cluster = Cluster::new(3);
+    cluster.look_at_all();
+    let first = cluster.nodes[0].clone();
+    cluster.forget(0);
+    cluster.watch(2 * SECOND);
+    let mut other = cluster.nodes[0].clone();
+    cluster.nodes[0] = first;
+    cluster.watch(20 * SECOND);
+    assert_eq!(cluster.votes(), [true; 3], "the other one gave no votes");
+    std::mem::swap(&mut cluster.nodes[0], &mut other);
+    let began = cluster.now;
+    cluster.look_at_all();
+    assert_eq!(cluster.record(0).born, cluster.clock(0));
+    // The one that saw it wrote it down for those who did not.
+    cluster.pass(QUARANTINE - 100);
+    cluster.newcomer();
+    cluster.look_at_all();
+    cluster.look(0);
+    assert_eq!(cluster.state(0), RecordState::Quarantined);
+    cluster.watch(SECOND);
+    assert_eq!(cluster.state(0), RecordState::Admitted);
+    assert!(cluster.now - began > QUARANTINE);
+}
+
+#[test]
+fn a_life_that_begins_when_the_one_before_it_was_last_asked_waits_once() {
+    let mut cluster = one_forgot();
+    let born = cluster.record(0).born;
+    cluster.watch(QUARANTINE - SECOND);
+    assert_eq!(cluster.record(0).born, born);
+    cluster.watch(2 * SECOND);
+    assert_eq!(cluster.state(0), RecordState::Admitted);
+}
+
+#[test]
+fn a_single_node_with_a_quarantine_is_timed_by_its_own_clock() {
+    for (passed, serves) in [(QUARANTINE - 100, false), (QUARANTINE + 100, true)] {
+        let mut cluster = Cluster::new(1);
+        cluster.policy.quarantine = true;
+        cluster.newcomer();
+        cluster.look(0);
+        cluster.forget(0);
+        cluster.newcomer();
+        cluster.look(0);
+        assert_eq!(cluster.state(0), RecordState::Quarantined);
+        cluster.pass(passed);
+        cluster.newcomer();
+        cluster.look(0);
+        assert_eq!(cluster.state(0) == RecordState::Admitted, serves);
+    }
+}
+
+#[test]
+fn a_single_node_waits_for_the_list_before_it_also_through_a_restart() {
+    for (before, after) in [
+        (RecordState::Barred, RecordState::Barred),
+        (RecordState::Quarantined, RecordState::Quarantined),
+        (RecordState::Admitted, RecordState::Admitted),
+    ] {
+        let mut cluster = Cluster::new(1);
+        cluster.policy.quarantine = false;
+        cluster.newcomer();
+        let (waits, process) = (Some(Duration::from_secs(50)), 1);
+        let waits = waits.filter(|_| before != RecordState::Admitted);
+        let record = Record { state: before, waits, ..cluster.record(0).clone() };
+        cluster.nodes[0].record = Some(record);
+        cluster.nodes[0].process = process;
+        cluster.look(0);
+        assert_eq!(cluster.state(0), after);
+        assert_eq!(cluster.votes(), [after == RecordState::Admitted]);
+        if after == RecordState::Quarantined {
+            cluster.watch(49 * SECOND);
+            assert_eq!(cluster.votes(), [false]);
+            cluster.watch(2 * SECOND);
+            assert_eq!(cluster.votes(), [true]);
+        }
+    }
+}
+
+#[test]
 fn if_a_witness_does_not_answer_the_wait_begins_anew_with_a_quorum_and_goes_on_with_fewer() {
     for (down, begins_anew) in [(&[1][..], true), (&[1, 2], false)] {
         let mut cluster = one_forgot();

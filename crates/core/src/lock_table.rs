@@ -137,7 +137,11 @@ impl LockTable {
         }
         let entry = self.locks.entry(lock.clone()).or_default();
         entry.fence = Some(next);
-        match entry.owner.replace((holder.clone(), now.plus(ttl.get()))) {
+        // Never shorter: if too few nodes take it in, the holder goes by what it was promised before.
+        let until = now.plus(ttl.get());
+        let kept = entry.owner.take().map(|(_, until)| until);
+        entry.owner = Some((holder.clone(), until.max(kept.unwrap_or_default())));
+        match kept {
             Some(_) => Reply::Extended { clock },
             None => Reply::Healed { clock },
         }
@@ -380,6 +384,22 @@ mod tests {
         node.at(149, &node.release(2));
         let superseded = Reply::Superseded { fence: Fence::new(6).unwrap() };
         assert_eq!(node.at(149, &node.extend(1, 5)), superseded);
+    }
+
+    #[test]
+    fn an_extension_never_shortens_a_lease() {
+        let mut node = bench(0);
+        let mut long = node.acquire(1, 5);
+        if let Request::Acquire { ttl, .. } = &mut long {
+            *ttl = Ttl::new(Duration::from_millis(300)).unwrap();
+        }
+        node.at(0, &long);
+        let extended = Reply::Extended { clock: CLOCK };
+        assert_eq!(node.at(50, &node.extend(1, 5)), extended, "by 100 ms");
+        assert!(matches!(node.at(299, &node.acquire(2, 6)), Reply::Busy { .. }));
+        assert_eq!(node.at(299, &node.extend(1, 5)), extended);
+        assert!(matches!(node.at(398, &node.acquire(2, 6)), Reply::Busy { .. }));
+        assert_eq!(node.at(399, &node.acquire(2, 6)), Reply::Granted);
     }
 
     #[test]

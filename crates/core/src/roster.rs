@@ -44,6 +44,13 @@ pub(crate) struct Witness {
     pub(crate) asked: Moment,
 }
 
+/// For how long a life has waited, by one member's clock, as far as its last reading tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Waited {
+    pub(crate) at_least: Duration,
+    pub(crate) at_most: Duration,
+}
+
 /// How a member's clock stands to those of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line {
@@ -227,12 +234,14 @@ impl Peers {
         self.witnesses.len() / 2 + 1
     }
 
-    /// For how long, at least, a life has waited at `now` that began when the members' clocks showed
-    /// `began`, by each of those that are known.
-    pub(crate) fn waited(&self, began: &[Option<WallMicros>], now: Moment) -> Vec<Duration> {
+    /// For how long a life has waited at `now` that began when the members' clocks showed `began`, by
+    /// each of those that are known.
+    pub(crate) fn waited(&self, began: &[Option<WallMicros>], now: Moment) -> Vec<Waited> {
         let waited = |(began, witness): (&Option<WallMicros>, &Option<Witness>)| {
-            let clock = witness.as_ref()?.clock.earliest(now);
-            Some(Duration::from_micros(clock.0.saturating_sub(began.as_ref()?.0)))
+            let (began, clock) = (began.as_ref()?, witness.as_ref()?.clock);
+            let since = |clock: WallMicros| Duration::from_micros(clock.0.saturating_sub(began.0));
+            let (at_least, at_most) = (since(clock.earliest(now)), since(clock.latest(now)));
+            Some(Waited { at_least, at_most })
         };
         began.iter().zip(&self.witnesses).filter_map(waited).collect()
     }

@@ -204,8 +204,13 @@ impl Locks {
         }
         let longest = self.longest_ttl(&ours).max(old.longest_ttl(&theirs));
         let waits = self.cluster().policy.quarantine_for(longest);
-        old.bar(self, &theirs, waits).await?;
-        self.bar(self, &self.facts().await?, waits).await?;
+        // The nodes that join go first: a change that ends half-way then leaves nobody of the new list
+        // who could decide without those of the old one, which may still keep leases.
+        let known: Vec<_> = old.cluster().node_ids().collect();
+        let joins = |index: usize| !known.contains(&self.cluster().members[index].node.id());
+        self.bar(self, joins, &ours, waits).await?;
+        old.bar(self, |_| true, &theirs, waits).await?;
+        self.bar(self, |_| true, &self.facts().await?, waits).await?;
         // All nodes of both lists refuse the old one. From now on, the quarantine counts; and no number
         // is given any more that is above what they remember, also those that leave.
         let (ours, theirs) = (self.facts().await?, old.facts().await?);
@@ -345,30 +350,39 @@ impl Locks {
         }
     }
 
-    /// Makes every node of this list refuse all lists but the one of `new`, and that one for now.
+    /// Makes the nodes `whom` of this list refuse all lists but the one of `new`, and that one for now.
     /// What is barred waits for `waits` when it is let in.
-    async fn bar(&self, new: &Locks, facts: &[Facts], waits: Duration) -> Result<(), InitError> {
+    async fn bar(
+        &self,
+        new: &Locks,
+        whom: impl Fn(usize) -> bool,
+        facts: &[Facts],
+        waits: Duration,
+    ) -> Result<(), InitError> {
         let mut facts = facts.to_vec();
         for _ in 0..TRIES {
-            self.try_to_bar(new, &facts, waits).await?;
+            self.try_to_bar(new, &whom, &facts, waits).await?;
             // A record that somebody else changed meanwhile was not replaced: look, do not believe.
             facts = self.facts().await?;
-            if facts.iter().all(|facts| is_barred(new, facts)) {
+            let mut open = (0..facts.len()).filter(|i| whom(*i) && !is_barred(new, &facts[*i]));
+            if open.next().is_none() {
                 return Ok(());
             }
         }
-        let changed = facts.iter().position(|facts| !is_barred(new, facts)).unwrap_or_default();
+        let is_open = |index: &usize| whom(*index) && !is_barred(new, &facts[*index]);
+        let changed = (0..facts.len()).find(is_open).unwrap_or_default();
         Err(self.refused(changed, CHANGED_MEANWHILE))
     }
 
     async fn try_to_bar(
         &self,
         new: &Locks,
+        whom: &impl Fn(usize) -> bool,
         facts: &[Facts],
         waits: Duration,
     ) -> Result<(), InitError> {
         let to = &new.cluster().policy;
-        for (index, facts) in facts.iter().enumerate() {
+        for (index, facts) in facts.iter().enumerate().filter(|(index, _)| whom(*index)) {
             // A node that knows the new list but waits already must begin to wait again.
             if is_barred(new, facts) {
                 continue;

@@ -6,7 +6,9 @@ use std::time::Duration;
 use leasehold::Locks;
 use leasehold_testkit::{RedisServer, ServerBuilder};
 
-use crate::stage::{Client, Cluster, Grant, LOCK, nobody_is_granted, on_each_server, url};
+use crate::stage::{
+    Client, Cluster, Grant, LOCK, key, nobody_is_granted, on_each_server, stays_kept, url,
+};
 
 /// Makes one list the successor of another.
 fn succeed(old: &str, new: &str) -> Result<(), String> {
@@ -90,5 +92,96 @@ fn a_node_that_is_added_to_three_waits_for_the_longest_lease() {
         let _ = succeed(&old_left_out, &cluster.client_with(left_out).backend);
         succeed(&old, &cluster.client().backend).unwrap();
         wait_for_long_enough(&cluster.client(), &[3], &held);
+    });
+}
+
+/// What clients of the lists below have in their URL.
+const BRIEF: &str = "&max_clock_skew=200ms&max_ttl=2s";
+
+/// Three members of which only the first stays in the next list, which has others beside it.
+struct Replacement {
+    old: Cluster,
+    joining: Vec<RedisServer>,
+}
+
+impl Replacement {
+    fn of(server: ServerBuilder, joining: usize) -> Self {
+        let old = Cluster::new(server.clone(), 3, BRIEF);
+        Self { old, joining: server.start_many(joining) }
+    }
+
+    /// A client of the next list.
+    fn next(&self) -> Client<'_> {
+        let members = self.old.servers[..1].iter().chain(&self.joining);
+        Client { place: &self.old.place, backend: url(members, BRIEF) }
+    }
+
+    fn change(&self) -> Result<(), String> {
+        succeed(&self.old.client().backend, &self.next().backend)
+    }
+
+    /// The change fails when its first member has left the old list: the second may not do what it takes,
+    /// and everybody goes home.
+    fn fail_half_way(&self) {
+        let second = &self.old.servers[1];
+        second.command(&["ACL", "SETUSER", "default", "-rename"]).unwrap();
+        self.change().unwrap_err();
+        let first = self.old.servers[0].get("leasehold:node").unwrap();
+        assert!(first.contains(" state=barred "), "{first}");
+    }
+
+    fn finish(&self) {
+        let second = &self.old.servers[1];
+        second.command(&["ACL", "SETUSER", "default", "+rename"]).unwrap();
+        self.change().unwrap();
+    }
+}
+
+/// Longer than the members of the next list would have to wait.
+const LONG_ENOUGH: Duration = Duration::from_secs(6);
+
+#[test]
+fn a_change_that_failed_half_way_lets_no_second_holder_in() {
+    on_each_server(|server| {
+        let lists = Replacement::of(server, 2);
+        let mut kept = lists.old.client().keep("2s");
+        lists.fail_half_way();
+        stays_kept(LONG_ENOUGH, &mut kept, &[&lists.next()]);
+        lists.finish();
+        lists.next().acquire(LOCK, "1s");
+    });
+}
+
+/// Members that joined wait for the end of the change also if they are restarted meanwhile.
+#[test]
+fn a_change_that_failed_half_way_lets_no_second_holder_in_when_its_members_restart() {
+    on_each_server(|server| {
+        let lists = Replacement::of(server, 2);
+        let mut kept = lists.old.client().keep("2s");
+        lists.fail_half_way();
+        for member in lists.old.servers[..1].iter().chain(&lists.joining) {
+            member.command(&["SAVE"]).unwrap();
+            member.restart();
+        }
+        stays_kept(LONG_ENOUGH, &mut kept, &[&lists.next()]);
+        lists.finish();
+        lists.next().acquire(LOCK, "1s");
+    });
+}
+
+/// A single node has no quarantine of its own, but waits for what the others granted.
+#[test]
+fn three_nodes_that_become_one_wait_for_the_leases_of_the_others() {
+    on_each_server(|server| {
+        let lists = Replacement::of(server, 0);
+        let first = &lists.old.servers[0];
+        first.pause();
+        let held = lists.old.client().acquire(LOCK, "2s");
+        first.resume();
+        assert!(!first.exists(&key(LOCK)), "the others granted it");
+        lists.change().unwrap();
+        nobody_is_granted(&held, &[&lists.next()]);
+        let next = lists.next().acquire(LOCK, "1s");
+        assert!(next.fence > held.fence, "fence {} after {}", next.fence, held.fence);
     });
 }

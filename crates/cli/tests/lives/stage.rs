@@ -170,6 +170,13 @@ impl<'a> Client<'a> {
         self.run(&["release", &grant.token]);
     }
 
+    /// Asks for this much more time, and is told that it cannot be had.
+    #[track_caller]
+    pub(crate) fn fail_to_renew(&self, grant: &Grant, ttl: &str) {
+        let output = self.run(&["extend", &grant.token, "--ttl", ttl]);
+        assert_eq!(code(&output), 69, "{}", stderr(&output));
+    }
+
     #[track_caller]
     pub(crate) fn must_acquire(&self) -> Grant {
         self.acquire(&["-w", "30s"]).unwrap_or_else(|error| panic!("{error}\n{}", self.nodes()))

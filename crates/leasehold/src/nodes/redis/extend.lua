@@ -37,6 +37,14 @@ if not score or tonumber(score) < tonumber(next) then
     return raised
   end
 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+if not owner then
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+elseif
+  -- Never shorter. A server that is full refuses SET, but lets a key live longer.
+  redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2])
+  and redis.pcall('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]).err
+then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
 local time = redis.call('TIME')
 return {owner and 'EXTENDED' or 'HEALED', time[1], time[2]}

@@ -64,11 +64,12 @@ impl Look {
                 if fence > *token && self.owner.is_none() {
                     return (Reply::Superseded { fence }, None);
                 }
-                let reply = match self.owner {
-                    Some(_) => Reply::Extended { clock },
-                    None => Reply::Healed { clock },
+                let (reply, left) = match self.owner {
+                    Some((_, until)) => (Reply::Extended { clock }, until.since(now)),
+                    None => (Reply::Healed { clock }, Duration::ZERO),
                 };
-                (reply, Some(Write::owned(now, holder.as_str(), ttl.get(), *next)))
+                // Never shorter.
+                (reply, Some(Write::owned(now, holder.as_str(), ttl.get().max(left), *next)))
             }
             Request::Release { holder, .. } => match (self.owner, self.fence) {
                 (Some((owner, _)), Some(fence)) if owner == holder.as_str() => {

@@ -31,7 +31,7 @@ const ACQUIRE: &str = "
        AND (owner IS NULL OR owner = excluded.owner OR expires <= ?7)";
 
 const EXTEND: &str = "
-    UPDATE locks SET expires = ?3, ttl = ?4, fence = ?5
+    UPDATE locks SET expires = max(expires, ?3), ttl = max(ttl, ?4), fence = ?5
      WHERE name = ?1 AND owner = ?2 AND expires > ?7 AND fence <= ?5
        AND EXISTS (SELECT 1 FROM meta WHERE record = ?6)";
 
