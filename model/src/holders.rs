@@ -179,8 +179,8 @@ impl Holders {
         if time_is_up {
             round.time_up(NOW);
         }
-        match round.step(NOW) {
-            // No node's clock went ahead here, so votes count at once.
+        // No node's clock went ahead here, so votes count at once.
+        match round.step(NOW, |_| Duration::ZERO) {
             AcquireStep::Wait | AcquireStep::Settle(_) => None,
             AcquireStep::AskAgain => {
                 let proposal = small(round.proposal());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::chance::Chance;
 use crate::clock::{MILLIS, SECOND, Time};
 use crate::network::Way;
-use crate::scenario::{Assumption, Scenario};
+use crate::scenario::{Assumption, Plot, Scenario};
 
 /// How many millionths the clock of a node may be too fast or too slow. Together with a client's it
 /// stays within the allowance of one per cent.
@@ -219,6 +219,15 @@ pub enum Fault {
     },
     /// A person sets the cluster up, whatever became of it since it was.
     Init,
+    /// Several things in a certain order.
+    Plot {
+        /// Which.
+        plot: Plot,
+        /// The node that it is about.
+        node: usize,
+        /// The process that lives through it.
+        client: usize,
+    },
 }
 
 impl Fault {
@@ -230,6 +239,9 @@ impl Fault {
             return Self::Discipline { node, noise: chance.around(5_000), steps };
         }
         let client = chance.index(scenario.clients);
+        if let Some(plot) = scenario.plot {
+            return Self::Plot { plot, node, client };
+        }
         let mut time = |most: u64| {
             chance.duration(Duration::ZERO..Duration::from_millis(most)).as_nanos() as Time
         };
@@ -427,6 +439,12 @@ impl fmt::Display for Fault {
                 write!(f, "process {client} and its clock stand still for {:?}", shown(time))
             }
             Self::Init => f.write_str("a person sets the cluster up"),
+            Self::Plot { plot: Plot::Forgotten, node, .. } => {
+                write!(f, "node {node} forgets, and those who remember go away")
+            }
+            Self::Plot { plot: Plot::Behind, node, client } => {
+                write!(f, "node {node} is behind, and put right unseen by process {client}")
+            }
         }
     }
 }

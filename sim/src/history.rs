@@ -140,6 +140,8 @@ pub enum Happening {
         forgot: Time,
         /// The other members that had a vote then.
         others: Vec<usize>,
+        /// Its floor.
+        floor: Fence,
     },
     /// A process died with all its holders.
     Crashed {

@@ -70,8 +70,21 @@ pub struct Scenario {
     pub inits: u64,
     /// Whether nothing happens but what NTP does to clocks, for a day in which one holder holds on.
     pub is_day_of_ntp: bool,
+    /// What is done here over and over, and nothing else.
+    pub plot: Option<Plot>,
     /// Which assumption does not hold.
     pub broken: Option<Assumption>,
+}
+
+/// Several faults in a certain order, which chance alone hardly ever finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plot {
+    /// All clocks go back, a node forgets a number that some of the others do not have either, and when
+    /// it is back those that have it are away.
+    Forgotten,
+    /// A node whose clock is behind is put right when it is one of those on which a lease rests, and
+    /// processes start that have not seen it behind.
+    Behind,
 }
 
 /// What is done to the clocks of a world.
@@ -151,9 +164,30 @@ impl Scenario {
             odd_max_ttl: apart.odd_max_ttl,
             inits: apart.inits,
             is_day_of_ntp: false,
+            plot: None,
             broken: wishes.broken,
         };
-        if wishes.day_of_ntp { scenario.for_a_day() } else { scenario }
+        let is_free = is_ordinary && wishes.holders.is_none();
+        match Plot::draw(Chance::new(seed ^ 0x9107), nodes).filter(|_| is_free) {
+            Some(plot) => scenario.with_plot(plot),
+            None if wishes.day_of_ntp => scenario.for_a_day(),
+            None => scenario,
+        }
+    }
+
+    /// Eight holders, and locks that most of them leave alone for a while.
+    fn with_plot(self, plot: Plot) -> Self {
+        Self {
+            clients: 4,
+            holders: 2,
+            locks: if plot == Plot::Forgotten { 12 } else { 4 },
+            ttl: Duration::from_millis(900),
+            clocks: Clocks::default(),
+            odd_max_ttl: None,
+            inits: 0,
+            plot: Some(plot),
+            ..self
+        }
     }
 
     /// One holder, one lock, and clocks that are looked at about once a minute.
@@ -196,6 +230,23 @@ struct Apart {
     clocks: Clocks,
     odd_max_ttl: Option<Duration>,
     inits: u64,
+}
+
+impl Plot {
+    /// In every tenth world in which two quorums may share a single node.
+    fn draw(mut chance: Chance, nodes: usize) -> Option<Self> {
+        let is_thin = nodes > 1 && nodes % 2 == 1;
+        let plot = [Self::Forgotten, Self::Behind][chance.index(2)];
+        (is_thin && chance.percent(10)).then_some(plot)
+    }
+
+    /// How long it lasts.
+    pub fn lasts(self) -> Time {
+        match self {
+            Self::Forgotten => 12 * SECOND,
+            Self::Behind => 7 * SECOND,
+        }
+    }
 }
 
 impl Apart {

@@ -7,8 +7,8 @@
 //! * up to X's next reading of that server's clock, after which X knows: what X believes beyond it is
 //!   not excused;
 //! * and only for as long as the clock went ahead, or as X stood still;
-//! * and not if Y had noticed that the clock went ahead when it asked, or had read a clock that
-//!   was off those of the others.
+//! * and not if Y had noticed that the clock went ahead when its votes were a quorum, or had read a
+//!   clock that was off those of the others when it asked.
 //!
 //! A reading notices a step if the clock is further ahead than slow answers and drift can explain. A
 //! step that is undone before X's next reading shows in no reading: such overlaps are counted apart.
@@ -146,7 +146,7 @@ impl<'a> Clocks<'a> {
             let unread: Vec<_> = steps
                 .iter()
                 .filter(|step| step.nanos > 0 && step.from < won && is_unread(step, steps))
-                .filter(|step| !self.is_known_to(of_y, node, step, steps, ballot.asked_at))
+                .filter(|step| !self.is_known_to(of_y, node, step, steps, (ballot.asked_at, won)))
                 .collect();
             let still = of_x.missed.iter().filter(|pause| {
                 pause.from < until && is_unread(pause, std::slice::from_ref(pause))
@@ -190,17 +190,17 @@ impl<'a> Clocks<'a> {
             .map(|won| (won.ballot, won.at))
     }
 
-    /// Whether a client that asked for votes at `asked` knew that this clock had gone ahead, or that it
-    /// was off.
+    /// Whether a client that asked for votes at `asked` knew that this clock was off, or knew at `won`,
+    /// when they were a quorum, that it had gone ahead.
     fn is_known_to(
         &self,
         client: &Client<'_>,
         node: &str,
         step: &Step,
         steps: &[Step],
-        asked: u64,
+        (asked, won): (u64, u64),
     ) -> bool {
-        let is_noticed = client.noticed(node, step, steps).is_some_and(|noticed| noticed < asked);
+        let is_noticed = client.noticed(node, step, steps).is_some_and(|noticed| noticed < won);
         is_noticed || self.is_off_for(client, node, asked)
     }
 

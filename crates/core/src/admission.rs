@@ -351,8 +351,7 @@ impl Admission {
         self.minds_jumps && matches!(self.line, Line::Off { micros: ..0, is_outvoted: true })
     }
 
-    /// What to ask it with for `request`, and how much later than it is given its vote counts; or why it
-    /// may not be asked.
+    /// What to ask it with for `request`, or why it may not be asked.
     ///
     /// A lease above max_ttl would outlive the quarantine of a node that forgot it; whoever asked may
     /// not have known max_ttl then.
@@ -360,7 +359,7 @@ impl Admission {
         &self,
         now: impl FnOnce() -> Moment,
         request: &Request,
-    ) -> Result<(Arc<Pass>, Duration), NodeError> {
+    ) -> Result<Arc<Pass>, NodeError> {
         let (pass, ttl) = match request {
             Request::Acquire { ttl, .. } => (self.standing.pass_shared(), Some(ttl)),
             Request::Extend { ttl, .. } => (self.pass_to_extend(), Some(ttl)),
@@ -377,14 +376,14 @@ impl Admission {
             return Err(NodeError::Rejected { reason });
         }
         if self.jumps.is_empty() || !matches!(request, Request::Acquire { .. }) {
-            return Ok((pass.clone(), Duration::ZERO));
+            return Ok(pass.clone());
         }
         let settles_for = self.settles_for(now());
         if ttl.is_some_and(|ttl| settles_for > self.policy.drift.allowance(ttl.get())) {
             let reason = format!("its clock went ahead by {settles_for:.1?} not long ago");
             return Err(NodeError::NotVoting { reason });
         }
-        Ok((pass.clone(), settles_for))
+        Ok(pass.clone())
     }
 
     /// A vote of this node for a new holder counts so much later than it is given: its clock went ahead

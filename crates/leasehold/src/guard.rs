@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use leasehold_core::rounds::{Ballot, ExtendRound, ExtendStep, ReleaseRound};
 use leasehold_core::{
-    Ends, Fence, Holder, Keeper, KeeperStep, LeaseState, LockName, LossReason, Moment, Request,
+    Drift, Ends, Fence, Holder, Keeper, KeeperStep, LeaseState, LockName, LossReason, Moment,
+    Request,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -69,6 +70,14 @@ struct HeldState {
 }
 
 impl HeldState {
+    /// Notes who keeps the lease by the last extension, also by answers that came after its decision.
+    fn note_last(&mut self, drift: Drift) {
+        let HeldState { keeper, ends, last, .. } = self;
+        if let Some(op) = last {
+            op.with(|round| ends.note(round.ballot(), keeper.lease().ttl, drift));
+        }
+    }
+
     /// To be called before the release is sent: what a node would have to be asked once more, such
     /// as a script that it forgot, would come behind the release and take the lock back.
     fn abandon_extensions(&mut self) {
@@ -324,13 +333,9 @@ impl Held {
         if times == 0 {
             return;
         }
-        let HeldState { keeper, ends, proof, last, .. } = state;
-        let drift = self.cluster.drift;
-        let lease = keeper.lease();
-        proof.tell(ends, lease, drift);
-        if let Some(op) = last {
-            op.with(|round| ends.note(round.ballot(), lease.ttl, drift));
-        }
+        state.note_last(self.cluster.drift);
+        let HeldState { keeper, ends, proof, .. } = state;
+        proof.tell(ends, keeper.lease(), self.cluster.drift);
         keeper.cut(self.cluster.deadline_of(ends));
         self.deadline.store(keeper.lease().deadline.as_nanos(), Ordering::Release);
         self.times_ahead.store(times, Ordering::Release);
@@ -390,6 +395,7 @@ impl Held {
             return Err(now);
         }
         self.settle_reserve(&mut state, now);
+        state.note_last(cluster.drift);
         let superseded = state.last.take().and_then(|op| op.with(|round| round.superseded()));
         if let Some(fence) = superseded.filter(|_| cluster.raises) {
             state.keeper.superseded(fence);
@@ -566,6 +572,7 @@ impl Held {
             return false;
         };
         self.settle_reserve(state, self.cluster.now());
+        state.note_last(self.cluster.drift);
         state.proof.tell(&mut state.ends, state.keeper.lease(), self.cluster.drift);
         let ends = std::mem::take(&mut state.ends);
         let legacy = Legacy::of(self.cluster.clone(), &state.keeper, ends, state.reserve.take());

@@ -99,15 +99,8 @@ impl Client {
             let pass = match this.admission.pass_for(|| now, &request) {
                 _ if !request.needs_identity() => Ok(None),
                 Ok(_) if is_vetoed => Err(refusal("another is foreign")),
-                Ok((pass, _)) if pass.generation != this.generation => {
-                    Err(refusal("a new connection"))
-                }
-                Ok((pass, settles_for)) => {
-                    if let Doing::Acquiring(round) = &mut self.holders[holder].doing {
-                        round.settles(member, settles_for);
-                    }
-                    Ok(Some(pass.record.clone()))
-                }
+                Ok(pass) if pass.generation != this.generation => Err(refusal("a new connection")),
+                Ok(pass) => Ok(Some(pass.record.clone())),
                 Err(objection) => Err(objection),
             };
             let pass = pass.and_then(|pass| {

@@ -66,7 +66,9 @@ impl Client {
         let HolderTask { doing, evidence, .. } = &mut self.holders[holder];
         match doing {
             Doing::Acquiring(round) => {
-                let step = round.step(now);
+                let members = &self.members;
+                let settles_for = |node: usize| members[node].admission.settles_for(now);
+                let step = round.step(now, settles_for);
                 let votes = evidence.of(op, round.ballot());
                 let (value, seen, number) =
                     (round.spec().holder.clone(), round.seen(), round.number());

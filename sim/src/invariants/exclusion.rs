@@ -73,7 +73,8 @@ impl Exclusion {
     }
 
     /// Whether each server that said yes to both freed the lock too early for the first of them, by
-    /// something that was done to a clock, and one of them by something that could not be known.
+    /// something that was done to a clock; and one of them by something that the first could not know
+    /// yet, nor the second when it counted a quorum.
     fn is_excused(
         &self,
         now: Time,
@@ -84,11 +85,14 @@ impl Exclusion {
         let yes = |of: &Believer| self.yes.get(&(lock.clone(), of.value.clone()));
         let (Some(to_one), Some(to_other)) = (yes(one), yes(other)) else { return false };
         let mut is_unknown = false;
+        // Of how many votes each of them knew that they did not count yet.
+        let mut known = [0, 0];
         for (server, times) in to_one {
             let Some(others) = to_other.get(server) else { continue };
-            let (mut first, mut second) = ((one, times), (other, others));
+            let (mut first, mut second, mut by) = ((one, times), (other, others), 1);
             if others.last() < times.last() {
                 std::mem::swap(&mut first, &mut second);
+                by = 0;
             }
             let Some((from, ttl)) = first.1.last().copied() else { continue };
             let to = second.1.iter().map(|(at, _)| *at).find(|at| *at > from).unwrap_or(from);
@@ -106,14 +110,19 @@ impl Exclusion {
             if steps.ahead + still.by < missing || steps.ahead + still.by == 0 {
                 return false;
             }
-            let is_unread = self.readings.is_unread(first_in, *server, &steps);
             let is_unseen = was_excused
                 || self.nodes == 1
-                || self.readings.is_unread(second_in, *server, &steps)
+                || self.readings.unread(second_in, *server, &steps) > 0
                 || self.readings.is_too_late_to_see(second_in, *server, &steps);
-            is_unknown |= still.is_unread || (is_unread && is_unseen);
+            // Nobody else can know that the first stood still.
+            known[by] += usize::from(!is_unseen && still.by < missing);
+            let unread =
+                if is_unseen { self.readings.unread(first_in, *server, &steps) } else { 0 };
+            is_unknown |= unread + still.unread >= missing.max(1);
         }
-        is_unknown
+        let quorum = self.nodes / 2 + 1;
+        let is_quorum = |(all, known): (&YesByServer, usize)| all.len() >= quorum + known;
+        is_unknown && [to_one, to_other].into_iter().zip(known).all(is_quorum)
     }
 
     fn applied(&mut self, now: Time, server: usize, request: &Request, reply: &Reply) {

@@ -3,9 +3,10 @@
 //!
 //! Clocks have no part in that while enough nodes remember. A node that forgot is above all that
 //! others remember; where too few do, its clock stands in. So nothing is promised any more if a node
-//! was given its vote back on the word of its clock, after fewer clocks than a quorum were right.
+//! was given its vote back on the word of its clock, after fewer clocks than a quorum were right; but only
+//! of names that had numbers above the floor which that clock gave it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use leasehold_core::{Fence, LockName};
 
@@ -26,7 +27,8 @@ pub(super) struct Fences {
     /// When a process was last told the highest fence of a server.
     told: HashMap<(Process, usize), Time>,
     were_wrong: bool,
-    rests_on_wrong_clocks: bool,
+    /// Names of which a node may have forgotten a number that is above its floor.
+    forgotten: HashSet<LockName>,
 }
 
 impl Fences {
@@ -38,7 +40,7 @@ impl Fences {
             all: HashMap::new(),
             told: HashMap::new(),
             were_wrong: false,
-            rests_on_wrong_clocks: false,
+            forgotten: HashSet::new(),
         }
     }
 
@@ -87,12 +89,16 @@ impl Invariant for Fences {
             Happening::Read { client, life, given, is_probe: true, .. } => {
                 self.told.insert(((*client, *life), given.server), given.at);
             }
-            Happening::Admitted { by: Some(by), forgot, others, .. }
-                if self.were_wrong && !self.all.is_empty() =>
+            Happening::Admitted { by: Some(by), forgot, others, floor, .. }
+                if self.were_wrong && !self.is_remembered(*by, *forgot, others) =>
             {
-                self.rests_on_wrong_clocks |= !self.is_remembered(*by, *forgot, others);
+                let is_above = |given: &Vec<(Time, Fence)>| {
+                    given.last().is_some_and(|(_, highest)| highest > floor)
+                };
+                let above = self.given.iter().filter(|(_, given)| is_above(given));
+                self.forgotten.extend(above.map(|(lock, _)| lock.clone()));
             }
-            Happening::Acquired { .. } if !self.rests_on_wrong_clocks => {
+            Happening::Acquired { lock, .. } if !self.forgotten.contains(lock) => {
                 return self.acquired(now, happening);
             }
             _ => {}

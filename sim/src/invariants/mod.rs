@@ -41,7 +41,7 @@ pub fn all(terms: Terms) -> Vec<Box<dyn Invariant>> {
         Box::new(own_release::OwnRelease),
         Box::new(noticed::Noticed::default()),
         Box::new(quorum_grants::QuorumGrants::new(quorum)),
-        Box::new(remembers::Remembers::new(quorum, memory)),
+        Box::new(remembers::Remembers::new(quorum, memory, max_skew)),
         Box::new(counted_once::CountedOnce),
         Box::new(served::Served::new(holders)),
         Box::new(gives_back::GivesBack::default()),

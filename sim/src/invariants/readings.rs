@@ -44,9 +44,10 @@ impl Read {
 /// How a server's clock was set ahead in a span of time.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// By how much in all.
+    /// How far it was ahead at most of where it would have been, steps back included.
     pub(super) ahead: Time,
-    times: Vec<Time>,
+    /// When it was set ahead, and by how much.
+    steps: Vec<(Time, Time)>,
 }
 
 /// How the clock of a process stood still.
@@ -54,8 +55,8 @@ pub(super) struct Steps {
 pub(super) struct Still {
     /// For how long in all.
     pub(super) by: Time,
-    /// Whether the server's clock has not shown it to the process yet.
-    pub(super) is_unread: bool,
+    /// For how long by pauses that the server's clock has not shown to the process yet.
+    pub(super) unread: Time,
 }
 
 /// The process that a holder lives in.
@@ -110,18 +111,22 @@ impl Readings {
     /// How the clock of `server` was set ahead after `from` and until `to`.
     pub(super) fn steps(&self, server: usize, from: Time, to: Time) -> Steps {
         let all = self.steps.get(&server).into_iter().flatten();
-        let mut steps = Steps::default();
-        for (at, by) in all.filter(|(at, by)| *by > 0 && (from..=to).contains(at)) {
-            steps.ahead += by.unsigned_abs();
-            steps.times.push(*at);
+        let (mut steps, mut now) = (Steps::default(), 0);
+        for (at, by) in all.filter(|(at, _)| (from..=to).contains(at)) {
+            now += by;
+            steps.ahead = steps.ahead.max(u64::try_from(now).unwrap_or(0));
+            if *by > 0 {
+                steps.steps.push((*at, by.unsigned_abs()));
+            }
         }
         steps
     }
 
-    /// Whether no reading has shown one of `steps` to `process`.
-    pub(super) fn is_unread(&self, process: Process, server: usize, steps: &Steps) -> bool {
+    /// By how much the clock was set ahead by those of `steps` that no reading has shown to `process`.
+    pub(super) fn unread(&self, process: Process, server: usize, steps: &Steps) -> Time {
         let read = self.read.get(&(process, server));
-        steps.times.iter().any(|at| read.is_none_or(|read| !read.shows(*at)))
+        let is_unread = |at: Time| read.is_none_or(|read| !read.shows(at));
+        steps.steps.iter().filter(|(at, _)| is_unread(*at)).map(|(_, by)| by).sum()
     }
 
     /// Whether `process` first read the clock after the first of `steps`, and the clock was not set
@@ -133,9 +138,9 @@ impl Readings {
         steps: &Steps,
     ) -> bool {
         let read = self.read.get(&(process, server));
-        let first = steps.times.first();
-        steps.ahead <= self.max_skew
-            && read.zip(first).is_some_and(|(read, first)| read.first >= *first)
+        let first = steps.steps.first();
+        steps.steps.iter().map(|(_, by)| by).sum::<Time>() <= self.max_skew
+            && read.zip(first).is_some_and(|(read, (first, _))| read.first >= *first)
     }
 
     /// How the clock of `process` stood still since `since`.
@@ -145,7 +150,9 @@ impl Readings {
         for (until, by) in self.still.get(&process.0).into_iter().flatten() {
             if *until >= since {
                 still.by += by;
-                still.is_unread |= read.is_none_or(|read| !read.shows(*until));
+                if read.is_none_or(|read| !read.shows(*until)) {
+                    still.unread += by;
+                }
             }
         }
         still

@@ -15,6 +15,8 @@ pub(super) struct Remembers {
     quorum: usize,
     /// How long the longest lease lasts.
     memory: Time,
+    /// How much longer than that a server waits.
+    longer: Time,
     /// By server: when its clock was set ahead, and by how much.
     steps: HashMap<usize, Vec<(Time, Time)>>,
     /// When a process first saw a server that had forgotten, by when that had.
@@ -24,15 +26,18 @@ pub(super) struct Remembers {
 }
 
 impl Remembers {
-    pub(super) fn new(quorum: usize, memory: Time) -> Self {
+    pub(super) fn new(quorum: usize, memory: Time, max_skew: Time) -> Self {
         let (steps, seen, excused) = (HashMap::new(), HashMap::new(), HashSet::new());
-        Self { quorum, memory, steps, seen, excused }
+        Self { quorum, memory, longer: 2 * max_skew, steps, seen, excused }
     }
 
     /// Whether a quorum of clocks was set ahead by what is missing, since the server forgot and before
     /// the process saw it wait.
     fn is_misled(&self, now: Time, server: usize, forgot: Time, by: Process) -> bool {
-        let Some(missing) = (forgot + self.memory).checked_sub(now) else { return false };
+        if forgot + self.memory <= now {
+            return false;
+        }
+        let missing = forgot + self.memory + self.longer - now;
         let until = self.seen.get(&(by, server, forgot)).copied().unwrap_or(now);
         let ahead = |steps: &Vec<(Time, Time)>| {
             let since = steps.iter().filter(|(at, _)| (forgot..=until).contains(at));

@@ -3,6 +3,7 @@
 
 mod clocks;
 mod outcome;
+mod plots;
 mod servers;
 mod setting_up;
 mod traffic;

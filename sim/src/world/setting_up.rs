@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use leasehold_core::{
-    Admission, AdmissionPolicy, AdmissionStep, ClockSample, Facts, Moment, Origin, Record,
+    Admission, AdmissionPolicy, AdmissionStep, ClockSample, Facts, Fence, Moment, Origin, Record,
     RecordState, Reply, Request, Role, Roster, Standing,
 };
 
@@ -183,6 +183,8 @@ impl World {
         let others = (0..self.scenario.nodes).map(|node| self.addresses.home(node));
         let others = others.filter(|other| *other != server).filter(admitted).collect();
         let forgot: Time = self.servers[server].forgot;
-        self.tell(Happening::Admitted { server, by, forgot, others });
+        let record = self.servers[server].table.record().and_then(|text| Record::parse(text).ok());
+        let floor = record.map_or(Fence::ZERO, |record| record.floor);
+        self.tell(Happening::Admitted { server, by, forgot, others, floor });
     }
 }

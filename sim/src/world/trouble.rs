@@ -18,7 +18,10 @@ impl World {
         let fault = Fault::draw(&mut self.chance, &self.scenario);
         self.tell(Happening::Fault(fault.to_string()));
         self.inflict(fault);
-        let pause = self.chance.within(0..2 * self.scenario.fault_every);
+        let pause = match self.scenario.plot {
+            Some(plot) => plot.lasts() + self.chance.within(0..SECOND),
+            None => self.chance.within(0..2 * self.scenario.fault_every),
+        };
         self.after(pause, Event::NextFault);
     }
 
@@ -72,6 +75,7 @@ impl World {
             | Fault::BadClock { .. }
             | Fault::Freeze { .. } => self.change_clocks(fault),
             Fault::Init => self.set_up(),
+            Fault::Plot { plot, node, client } => self.plot(plot, node, client),
             Fault::Evict { node, lock } => {
                 let home = self.addresses.home(node);
                 self.servers[home].evict(now, &self.locks[lock]);

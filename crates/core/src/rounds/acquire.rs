@@ -36,8 +36,6 @@ pub struct AcquireRound {
     proposal: Fence,
     seen: Fence,
     ballot: Ballot,
-    /// How much later than it was given the vote of a node counts, where its clock went ahead.
-    settling: Vec<(usize, Duration)>,
 }
 
 /// What to do next.
@@ -87,8 +85,7 @@ impl AcquireRound {
     /// The first round, about to be sent at `now`.
     pub fn new(spec: AcquireSpec, quorum: Quorum, proposal: Fence, now: Moment) -> Self {
         let ballot = Ballot::new(quorum.nodes(), now);
-        let (seen, settling) = (Fence::ZERO, Vec::new());
-        Self { spec, quorum, number: 1, proposal, seen, ballot, settling }
+        Self { spec, quorum, number: 1, proposal, seen: Fence::ZERO, ballot }
     }
 
     /// What is asked for.
@@ -151,22 +148,12 @@ impl AcquireRound {
         }
     }
 
-    /// The clock of this node went ahead by `ahead` not long ago. A lease that it ended early for that
-    /// is over so much later than it says, and a vote counts from then on.
-    pub fn settles(&mut self, node: usize, ahead: Duration) {
-        self.settling.retain(|(settling, _)| *settling != node);
-        if !ahead.is_zero() {
-            self.settling.push((node, ahead));
-        }
-    }
-
-    /// When a quorum of the votes counts.
-    fn settled_at(&self) -> Moment {
-        let settling =
-            |node| self.settling.iter().find(|(settling, _)| *settling == node).map(|(_, by)| *by);
+    /// When a quorum of the votes counts. A node whose clock went ahead ended leases early: they are
+    /// over so much later than it says, and its vote counts from then on.
+    fn settled_at(&self, settles_for: impl Fn(usize) -> Duration) -> Moment {
         let counts_from = |(node, vote): (usize, &Option<Vote>)| {
             let vote = vote.as_ref().filter(|vote| vote.answer.as_ref().is_ok_and(is_grant))?;
-            let by = settling(node)?;
+            let by = Some(settles_for(node)).filter(|by| !by.is_zero())?;
             let drift = self.spec.drift.allowance(by);
             Some(self.ballot.asked_at().plus(vote.after).plus(by).plus(drift))
         };
@@ -196,10 +183,16 @@ impl AcquireRound {
     }
 
     /// Decides. After `AskAgain` the next round has begun and counts from `now`.
-    pub fn step(&mut self, now: Moment) -> AcquireStep {
+    ///
+    /// `settles_for` is how much later than it was given the vote of a node counts, by what is known of
+    /// its clock *now* ([`Admission::settles_for`]): a jump that was noticed since the question was
+    /// sent may have come before the vote.
+    ///
+    /// [`Admission::settles_for`]: crate::Admission::settles_for
+    pub fn step(&mut self, now: Moment, settles_for: impl Fn(usize) -> Duration) -> AcquireStep {
         match self.verdict() {
             Verdict::Open => AcquireStep::Wait,
-            Verdict::Granted => self.granted(now),
+            Verdict::Granted => self.granted(now, settles_for),
             Verdict::Again => {
                 self.number += 1;
                 self.proposal = self.proposal.max(self.seen).next();
@@ -231,9 +224,9 @@ impl AcquireRound {
         }
     }
 
-    fn granted(&self, now: Moment) -> AcquireStep {
+    fn granted(&self, now: Moment, settles_for: impl Fn(usize) -> Duration) -> AcquireStep {
         let deadline = Lease::deadline(self.ballot.asked_at(), self.spec.ttl, self.spec.drift);
-        let settled_at = if self.settling.is_empty() { now } else { self.settled_at().max(now) };
+        let settled_at = self.settled_at(settles_for).max(now);
         let validity = deadline.since(settled_at);
         if validity.is_zero() || validity < self.spec.min_validity {
             return AcquireStep::GiveUp(Refusal::TooLate { validity });
@@ -334,12 +327,24 @@ mod tests {
         Err(NodeError::Unreachable { reason: "connection refused".into() })
     }
 
+    fn at_once(_: usize) -> Duration {
+        Duration::ZERO
+    }
+
     fn feed(round: &mut AcquireRound, answers: impl IntoIterator<Item = Answer>) -> AcquireStep {
+        feed_settling(round, answers, at_once)
+    }
+
+    fn feed_settling(
+        round: &mut AcquireRound,
+        answers: impl IntoIterator<Item = Answer>,
+        settles_for: impl Fn(usize) -> Duration,
+    ) -> AcquireStep {
         let number = round.number();
         for (node, answer) in answers.into_iter().enumerate() {
             round.answer(SENT, number, node, answer);
         }
-        round.step(SENT.plus(Duration::from_millis(8)))
+        round.step(SENT.plus(Duration::from_millis(8)), settles_for)
     }
 
     #[test]
@@ -391,12 +396,12 @@ mod tests {
         // Late grants of the first round must not be added to those of the second.
         round.answer(SENT, 1, 1, Ok(Reply::Granted));
         round.answer(SENT, 1, 2, Ok(Reply::Granted));
-        assert_eq!(round.step(SENT), AcquireStep::Wait);
+        assert_eq!(round.step(SENT, at_once), AcquireStep::Wait);
         // Nor the one that came in time, by the first node.
         round.answer(SENT, 2, 1, Ok(Reply::Granted));
-        assert_eq!(round.step(SENT), AcquireStep::Wait);
+        assert_eq!(round.step(SENT, at_once), AcquireStep::Wait);
         round.answer(SENT, 2, 2, Ok(Reply::Granted));
-        let AcquireStep::Acquired(lease) = round.step(SENT) else { panic!() };
+        let AcquireStep::Acquired(lease) = round.step(SENT, at_once) else { panic!() };
         assert_eq!(lease.fence.get(), 701);
     }
 
@@ -416,9 +421,9 @@ mod tests {
         let mut round = round(1);
         round.answer(SENT, 1, 0, behind(500));
         let later = SENT.plus(Duration::from_millis(40));
-        assert_eq!(round.step(later), AcquireStep::AskAgain);
+        assert_eq!(round.step(later, at_once), AcquireStep::AskAgain);
         round.answer(later, 2, 0, Ok(Reply::Granted));
-        let AcquireStep::Acquired(lease) = round.step(later) else { panic!() };
+        let AcquireStep::Acquired(lease) = round.step(later, at_once) else { panic!() };
         assert_eq!(lease.deadline, later.plus(Duration::from_millis(988)));
     }
 
@@ -428,14 +433,14 @@ mod tests {
             let mut round = round(1);
             let now = SENT.plus(Duration::from_millis(after));
             round.answer(now, 1, 0, Ok(Reply::Granted));
-            let step = round.step(now);
+            let step = round.step(now, at_once);
             assert_eq!(matches!(step, AcquireStep::Acquired(_)), wins, "{after}: {step:?}");
         }
         let mut picky = round(1);
         picky.spec.min_validity = Duration::from_millis(990);
         picky.answer(SENT, 1, 0, Ok(Reply::Granted));
         let too_late = Refusal::TooLate { validity: Duration::from_millis(988) };
-        assert_eq!(picky.step(SENT), AcquireStep::GiveUp(too_late));
+        assert_eq!(picky.step(SENT, at_once), AcquireStep::GiveUp(too_late));
     }
 
     #[test]
@@ -444,19 +449,20 @@ mod tests {
         let (ahead, counts_at) =
             (Duration::from_millis(100), SENT.plus(Duration::from_millis(103)));
         let mut round = round(3);
-        round.settles(0, ahead);
-        assert_eq!(feed(&mut round, [Ok(Reply::Granted)]), AcquireStep::Wait);
-        let step = feed(&mut round, [Ok(Reply::Granted), Ok(Reply::Granted)]);
+        let settles = |node: usize| if node == 0 { ahead } else { Duration::ZERO };
+        let grants = |count| (0..count).map(|_| Ok(Reply::Granted));
+        assert_eq!(feed_settling(&mut round, grants(1), settles), AcquireStep::Wait);
+        let step = feed_settling(&mut round, grants(2), settles);
         assert_eq!(step, AcquireStep::Settle(counts_at));
         assert!(round.is_won() && round.is_decided());
         let just_before = Moment::from_nanos(counts_at.as_nanos() - 1);
-        assert_eq!(round.step(just_before), AcquireStep::Settle(counts_at));
+        assert_eq!(round.step(just_before, settles), AcquireStep::Settle(counts_at));
         let mut settled = round.clone();
-        let AcquireStep::Acquired(lease) = settled.step(counts_at) else { panic!() };
+        let AcquireStep::Acquired(lease) = settled.step(counts_at, settles) else { panic!() };
         assert_eq!(lease.deadline, SENT.plus(Duration::from_millis(988)), "and ends no later");
         // The third node need not wait for anything.
         round.answer(SENT.plus(Duration::from_millis(20)), 1, 2, Ok(Reply::Granted));
-        assert!(matches!(round.step(just_before), AcquireStep::Acquired(_)));
+        assert!(matches!(round.step(just_before, settles), AcquireStep::Acquired(_)));
     }
 
     #[test]
@@ -470,11 +476,9 @@ mod tests {
             (&[(0, 500), (1, 200), (2, 100), (3, 400), (4, 300)], 305),
         ] {
             let mut round = round(5);
-            for (node, ms) in settling {
-                round.settles(*node, Duration::from_millis(9_999));
-                round.settles(*node, Duration::from_millis(*ms));
-            }
-            let step = feed(&mut round, grants());
+            let by = |node| settling.iter().find(|(settling, _)| *settling == node);
+            let settles = |node| Duration::from_millis(by(node).map_or(0, |(_, ms)| *ms));
+            let step = feed_settling(&mut round, grants(), settles);
             if settled_after == 0 {
                 assert!(matches!(step, AcquireStep::Acquired(_)), "{settling:?}: {step:?}");
             } else {
@@ -488,19 +492,28 @@ mod tests {
     fn a_grant_that_would_settle_after_its_deadline_is_too_late_at_once() {
         for (ahead, is_late) in [(970, false), (990, true), (u64::MAX, true)] {
             let mut round = round(1);
-            round.settles(0, Duration::from_millis(ahead));
-            let step = feed(&mut round, [Ok(Reply::Granted)]);
+            let settles = |_| Duration::from_millis(ahead);
+            let step = feed_settling(&mut round, [Ok(Reply::Granted)], settles);
             let too_late = AcquireStep::GiveUp(Refusal::TooLate { validity: Duration::ZERO });
             assert_eq!(step == too_late, is_late, "{ahead}: {step:?}");
         }
     }
 
     #[test]
-    fn a_clock_that_is_right_again_settles_at_once() {
-        let mut round = round(1);
-        round.settles(0, Duration::from_millis(100));
-        round.settles(0, Duration::ZERO);
-        assert!(matches!(feed(&mut round, [Ok(Reply::Granted)]), AcquireStep::Acquired(_)));
+    fn a_jump_that_is_noticed_after_the_question_delays_the_vote_as_well() {
+        let mut round = round(3);
+        round.answer(SENT, 1, 0, Ok(Reply::Granted));
+        assert_eq!(round.step(SENT, at_once), AcquireStep::Wait);
+        // It is noticed before the vote that makes a quorum.
+        let settles = |node| Duration::from_millis(if node == 0 { 100 } else { 0 });
+        let later = SENT.plus(Duration::from_millis(30));
+        round.answer(later, 1, 1, Ok(Reply::Granted));
+        let counts_at = SENT.plus(Duration::from_millis(103));
+        assert_eq!(round.step(later, settles), AcquireStep::Settle(counts_at));
+        // What is noticed while it waits adds up, and what is forgotten does not matter any more.
+        let more = |node| settles(node) * 2;
+        assert!(matches!(round.step(counts_at, more), AcquireStep::Settle(_)));
+        assert!(matches!(round.step(counts_at, at_once), AcquireStep::Acquired(_)));
     }
 
     #[test]
@@ -508,7 +521,7 @@ mod tests {
         let mut round = round(3);
         round.answer(SENT, 1, 0, Ok(Reply::Granted));
         round.answer(SENT, 1, 0, Ok(Reply::Granted));
-        assert_eq!(round.step(SENT), AcquireStep::Wait);
+        assert_eq!(round.step(SENT, at_once), AcquireStep::Wait);
     }
 
     #[test]
@@ -546,7 +559,7 @@ mod tests {
         let now = SENT.plus(Duration::from_millis(988));
         late.answer(now, 1, 0, with_its_own(7));
         let too_late = Refusal::TooLate { validity: Duration::ZERO };
-        assert_eq!(late.step(now), AcquireStep::GiveUp(too_late));
+        assert_eq!(late.step(now, at_once), AcquireStep::GiveUp(too_late));
     }
 
     #[test]

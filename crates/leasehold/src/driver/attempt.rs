@@ -131,7 +131,10 @@ impl Attempt {
         unfinished.ask(limit);
         loop {
             op.decided(limit).await;
-            match op.with(|round| round.step(cluster.now())) {
+            let now = cluster.now();
+            let settles_for =
+                |node: usize| cluster.members[node].notes().admission.settles_for(now);
+            match op.with(|round| round.step(now, settles_for)) {
                 AcquireStep::Wait => {}
                 AcquireStep::AskAgain => unfinished.ask(limit),
                 AcquireStep::Settle(at) => cluster.sleep(at.since(cluster.now())).await,

@@ -71,12 +71,12 @@ impl Member {
         }
     }
 
-    /// The pass to show with `request`, and how much later than it is given the vote counts.
+    /// The pass to show with `request`.
     pub(crate) fn pass_for(
         &self,
         now: impl FnOnce() -> Moment,
         request: &Request,
-    ) -> Result<(Arc<Pass>, Duration), NodeError> {
+    ) -> Result<Arc<Pass>, NodeError> {
         self.notes().admission.pass_for(now, request)
     }
 

@@ -214,10 +214,7 @@ impl Cluster {
                     None => pass,
                 };
                 match pass {
-                    Ok((pass, settles_for)) => {
-                        if !settles_for.is_zero() {
-                            op.with(|round| round.settles(index, settles_for));
-                        }
+                    Ok(pass) => {
                         if is_followed {
                             op.note_pass(index, &pass);
                         }

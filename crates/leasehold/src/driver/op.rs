@@ -29,8 +29,6 @@ pub(crate) trait Decides: Send + 'static {
     fn notes_nodes(&self) -> bool {
         true
     }
-    /// The vote of this node counts so much later than it is given.
-    fn settles(&mut self, _node: usize, _by: Duration) {}
     /// The votes, if a quorum said yes.
     fn won(&self) -> Option<&Ballot> {
         None
@@ -49,9 +47,6 @@ impl Decides for AcquireRound {
     }
     fn asked_at(&self) -> Moment {
         self.ballot().asked_at()
-    }
-    fn settles(&mut self, node: usize, by: Duration) {
-        self.settles(node, by);
     }
     fn won(&self) -> Option<&Ballot> {
         self.is_won().then(|| self.ballot())

@@ -265,3 +265,29 @@ fn a_client_that_starts_after_a_jump_takes_nothing_from_a_holder() {
         recover(&town, &court, &late).await;
     });
 }
+
+#[test]
+fn a_jump_that_is_noticed_while_votes_come_in_delays_them() {
+    const AHEAD: Duration = Duration::from_millis(90);
+    for_seeds(3, |world| async move {
+        let town = Town::new(&world, Backend::Redis, 3);
+        let court = Court::of(&town);
+        let locks = town.open("a").await;
+        let other = locks.lock("m").ttl(MAX_TTL).manual().acquire().await.expect("free");
+        // Only the first two vote, and the second says so later.
+        town.sites[1].change(|sky| sky.down = (30, 35));
+        town.sites[2].change(|sky| sky.stalls_down = true);
+        town.sites[0].step_clock(AHEAD.as_micros() as i64);
+        let began = world.now();
+        let reads = async {
+            world.sleep(1, 3).await;
+            let _ = other.extend().await;
+        };
+        let (acquired, ()) = tokio::join!(locks.lock("l").ttl(MAX_TTL).try_acquire(), reads);
+        let took = world.now().since(began);
+        let guard = acquired.expect("two are enough").expect("free");
+        world.require(took >= AHEAD, || format!("it took {took:?}, though {AHEAD:?} were known"));
+        drop(court.admit(began, guard));
+        drop(other);
+    });
+}

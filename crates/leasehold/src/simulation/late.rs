@@ -77,3 +77,38 @@ fn two_hung_nodes_of_five_delay_nobody() {
         court.close();
     });
 }
+
+#[test]
+fn an_answer_that_came_after_the_decision_still_counts_when_a_clock_jumps() {
+    for_seeds(5, |world| async move {
+        let town = Town::new(&world, Backend::Redis, 3);
+        let court = Court::of(&town);
+        let locks = town.open("a").await;
+        let began = world.now();
+        let request = locks.lock("l").ttl(MAX_TTL).manual();
+        let guard = court.admit(began, request.acquire().await.expect("free"));
+        world.sleep(1500, 1600).await;
+        // The first two decide, the third says so later.
+        town.sites[2].change(|sky| sky.down = (30, 35));
+        let extended = world.now();
+        guard.extend().await.expect("two are enough");
+        world.sleep(50, 60).await;
+        // The next extension meets with nothing, and then a clock goes ahead.
+        town.sites.iter().for_each(|site| site.change(|sky| sky.stalls_up = true));
+        let failed = {
+            let (guard, sites) = (&guard, &town.sites);
+            let cut = async {
+                world.sleep(5, 10).await;
+                sites.iter().for_each(|site| site.cut(false));
+                sites[0].step_clock(2_000_000);
+            };
+            tokio::join!(guard.extend(), cut).0
+        };
+        world.require(failed.is_err(), || format!("{failed:?}"));
+        town.calm().await;
+        let (left, passed) = (guard.validity(), world.now().since(extended));
+        let enough = MAX_TTL - passed - Duration::from_millis(50);
+        world.require(left >= enough, || format!("{left:?}, but two keep it for {enough:?}"));
+        drop(guard);
+    });
+}
