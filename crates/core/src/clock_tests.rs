@@ -977,18 +977,23 @@ fn what_others_said_before_a_node_lost_its_record_does_not_tell_whose_it_is() {
 
 #[test]
 fn all_clocks_together_do_not_tell_a_client_that_more_time_passed_than_it_saw() {
-    let mut cluster = one_forgot();
-    cluster.watch(3 * SECOND);
-    // One rack, one time server: all of them are set.
-    for node in &mut cluster.nodes {
-        node.off = SECONDS(600);
+    for knew_the_life_before in [true, false] {
+        let mut cluster = one_forgot();
+        if !knew_the_life_before {
+            cluster.newcomer();
+        }
+        cluster.watch(3 * SECOND);
+        // One rack, one time server: all of them are set.
+        for node in &mut cluster.nodes {
+            node.off = SECONDS(600);
+        }
+        cluster.watch(SECOND);
+        assert_eq!(cluster.state(0), RecordState::Quarantined);
+        cluster.watch(QUARANTINE - 5 * SECOND);
+        assert_eq!(cluster.state(0), RecordState::Quarantined);
+        cluster.watch(2 * SECOND);
+        assert_eq!(cluster.state(0), RecordState::Admitted, "it was there all the time");
     }
-    cluster.watch(SECOND);
-    assert_eq!(cluster.state(0), RecordState::Quarantined);
-    cluster.watch(QUARANTINE - 5 * SECOND);
-    assert_eq!(cluster.state(0), RecordState::Quarantined);
-    cluster.watch(2 * SECOND);
-    assert_eq!(cluster.state(0), RecordState::Admitted, "it was there all the time");
 }
 
 #[test]
