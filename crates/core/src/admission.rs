@@ -781,7 +781,7 @@ impl Admission {
     /// The clocks by which a life that begins to wait now is to be judged: none, unless its own is one
     /// of a quorum that agrees.
     fn clocks_to_wait_by(&self, now: Moment, peers: &Peers) -> Vec<Option<WallMicros>> {
-        let is_whole = peers.count() == self.policy.nodes;
+        let is_whole = peers.count() > 1 && peers.count() == self.policy.nodes;
         let are_enough = self.line == Line::InLine && is_whole;
         if are_enough { peers.clocks(now) } else { Vec::new() }
     }
@@ -813,7 +813,7 @@ impl Admission {
         }
         let by_watching = Served::NotYet(needed.saturating_sub(seen));
         // A member that was not asked yet may be the one whose clock is right.
-        if peers.count() != record.nodes || !peers.are_tried {
+        if peers.count() == 1 || peers.count() != record.nodes || !peers.are_tried {
             return by_watching;
         }
         let went_back = facts.clock < record.born;

@@ -398,7 +398,7 @@ fn fences_that_no_clock_explains_are_told() {
     }
     let servers = RedisServer::redis().with_clock_shim().start_many(3);
     let set = |seconds| servers.iter().for_each(|server| server.set_clock_offset(seconds));
-    set(3.0 * 3600.0);
+    set(3.5 * 3600.0);
     let url = |server: &RedisServer| server.addr();
     let backend = format!("redis://{}", servers.iter().map(url).collect::<Vec<_>>().join(","));
     let desk = Desk::with(backend);
