@@ -22,6 +22,9 @@ pub(crate) struct Catcher {
 enum How {
     /// `cargo test` with what the bug says.
     Tests,
+    /// The simulated driver: those of its scenarios whose names have one of the words that the bug
+    /// says, with `--seeds` if it says so.
+    Driver,
     /// A program of the workspace, with these arguments and what the bug says.
     Program {
         package: &'static str,
@@ -49,6 +52,12 @@ pub(crate) const ALL: &[Catcher] = &[
         },
         limit: Duration::from_secs(600),
     },
+    Catcher {
+        name: "driver",
+        title: "simulated driver",
+        how: How::Driver,
+        limit: Duration::from_secs(300),
+    },
     Catcher { name: "tests", title: "tests", how: How::Tests, limit: Duration::from_secs(180) },
     Catcher {
         name: "chaos",
@@ -58,6 +67,9 @@ pub(crate) const ALL: &[Catcher] = &[
         limit: Duration::from_secs(240),
     },
 ];
+
+/// Where the simulated driver is.
+const DRIVER: [&str; 3] = ["-p", "leasehold", "--lib"];
 
 /// What building everything for the first time may take.
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
@@ -89,6 +101,7 @@ impl Catcher {
                 let (arguments, _) = arguments.split_once(" -- ").unwrap_or((arguments, ""));
                 cargo.args(["test", "--no-run"]).args(arguments.split_whitespace())
             }
+            How::Driver => cargo.args(["test", "--no-run"]).args(DRIVER),
             How::Program { package, .. } => cargo.args(["build", "-p", package]),
         };
         let run = finish(process::run(&mut cargo, tree, BUILD_LIMIT, |_| false))?;
@@ -108,6 +121,14 @@ impl Catcher {
                 cargo.arg("test").args(words);
                 process::run(&mut cargo, tree, self.limit, |_| false)
             }
+            How::Driver => {
+                let (scenarios, seeds) = scenarios(arguments);
+                cargo.arg("test").args(DRIVER).arg("--").args(scenarios);
+                if let Some(seeds) = seeds {
+                    cargo.env("LEASEHOLD_SIM_SEEDS", seeds);
+                }
+                process::run(&mut cargo, tree, self.limit, |_| false)
+            }
             How::Program { package, arguments, reads } => {
                 cargo.args(["run", "--quiet", "-p", package, "--"]).args(arguments).args(words);
                 process::run(&mut cargo, tree, self.limit, |lines| reads(lines).is_some())
@@ -117,6 +138,10 @@ impl Catcher {
             Ok(run) => (self.judge(&run), run.time),
             Err(verdict) => (verdict, Duration::ZERO),
         }
+    }
+
+    fn runs_tests(&self) -> bool {
+        matches!(self.how, How::Tests | How::Driver)
     }
 
     fn judge(&self, run: &Run) -> Verdict {
@@ -130,11 +155,12 @@ impl Catcher {
         let is_success = matches!(run.end, End::Exited(status) if status.success());
         let evidence = match self.how {
             How::Tests => failed_tests(&run.lines),
+            How::Driver => failed_scenario(&run.lines),
             How::Program { reads, .. } => reads(&run.lines),
         };
         match (evidence, is_success) {
             (Some(evidence), false) => Verdict::Caught(evidence),
-            (None, true) if matches!(self.how, How::Tests) && passed_tests(&run.lines) == 0 => {
+            (None, true) if self.runs_tests() && passed_tests(&run.lines) == 0 => {
                 Verdict::Unclear("no test has such a name".into())
             }
             (None, true) => Verdict::Missed,
@@ -194,6 +220,28 @@ fn broken_history(lines: &[String]) -> Option<String> {
     Some(match story.and_then(seconds) {
         Some(seconds) => format!("“{promise}”, after {:.0} s", seconds.ceil()),
         None => format!("“{promise}”"),
+    })
+}
+
+/// The scenarios that are meant, and how many seeds of each.
+fn scenarios(arguments: &str) -> (Vec<String>, Option<String>) {
+    let (names, seeds) = match arguments.split_once("--seeds") {
+        Some((names, seeds)) => (names, Some(seeds.trim().to_owned())),
+        None => (arguments, None),
+    };
+    (names.split_whitespace().map(|name| format!("simulation::{name}")).collect(), seeds)
+}
+
+/// The scenarios that failed, and `seed 7: …` of the first that said so. Seeds begin with 0.
+fn failed_scenario(lines: &[String]) -> Option<String> {
+    let failed = failed_tests(lines)?;
+    let seed = lines
+        .iter()
+        .find_map(|line| line.strip_prefix("seed ")?.split_once(": ")?.0.parse::<u64>().ok());
+    Some(match seed {
+        None => failed,
+        Some(0) => format!("{failed}, first seed"),
+        Some(seed) => format!("{failed}, after {} seeds", seed + 1),
     })
 }
 
@@ -259,6 +307,17 @@ mod tests {
         assert_eq!(broken_history(&lines(story)), None, "there is more to come");
         let story = format!("{story}\nThe same trouble again: `x`");
         assert_eq!(broken_history(&lines(&story)).unwrap(), "“one holds”, after 7 s");
+    }
+
+    #[test]
+    fn a_failed_scenario_is_told_with_its_seed() {
+        let story = "test simulation::a::two ... FAILED\n\nfailures:\n\n\
+                     thread 'x' panicked at run.rs:1:\nseed 6: a and b\nrepeat it with";
+        assert_eq!(failed_scenario(&lines(story)).unwrap(), "`two`, after 7 seeds");
+        assert_eq!(failed_scenario(&lines("test simulation::a::two ... ok")), None);
+        let asked = (vec!["simulation::a::".into(), "simulation::b".into()], Some("9".into()));
+        assert_eq!(scenarios("a:: b --seeds 9"), asked);
+        assert_eq!(scenarios("a").1, None);
     }
 
     #[test]

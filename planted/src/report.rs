@@ -52,6 +52,8 @@ pub(crate) fn page(results: &[Result]) -> String {
          checked first.\n\n\
          * *model*: the promise that is broken, how many steps it takes, and in which case ([model](../model))\n\
          * *simulation*: seeds from 1 on, until the first that is found out ([sim](../sim))\n\
+         * *simulated driver*: the scenario that fails, of the whole library in simulated time, and its first seed \
+         ([simulation](../crates/leasehold/src/simulation))\n\
          * *tests*: the tests that fail, of those that were run\n\
          * *chaos*: the promise that is broken on real servers, and after how many seconds ([chaos](../chaos))\n\n\
          An empty field: was not asked. A dash: noticed nothing. `model.md`, `model2.md`, `peers.md` and `safety.md` are \

@@ -3,7 +3,8 @@
 //!
 //! Each test was seen red: with clocks not compared and floors that rest on the node's own clock, with
 //! a quarantine timed by the node's own clock, with jumps not noticed, with votes that count at once
-//! after a jump, with deadlines that do not follow it.
+//! after a jump, with deadlines that do not follow it, with quarantines that end while the clock that knows
+//! better is not heard, and with clocks that are believed against what a client saw.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tokio::task::JoinSet;
 use super::court::Court;
 use super::reconnect::end;
 use super::run::for_seeds;
-use super::site::Site;
+use super::site::{Dialing, Site, Sky};
 use super::timepieces::{ClientClock, KEPT_WITHIN_MICROS};
 use super::town::{Backend, MAX_TTL, Plan, TTL, Town};
 use super::world::World;
@@ -289,5 +290,115 @@ fn a_jump_that_is_noticed_while_votes_come_in_delays_them() {
         world.require(took >= AHEAD, || format!("it took {took:?}, though {AHEAD:?} were known"));
         drop(court.admit(began, guard));
         drop(other);
+    });
+}
+
+/// No connection to it stands, and none is made.
+fn cut_off(site: &Site) {
+    site.change(|sky| sky.dialing = Dialing::Refuses);
+    site.cut(false);
+}
+
+/// The step is above what the first lease allows for drift and below what the second does, so the second
+/// holder is granted it while the first may believe in its lease.
+#[test]
+fn a_vote_after_a_small_step_counts_when_what_ended_early_is_over() {
+    for_seeds(16, |world| async move {
+        let town = Town::new(&world, Backend::Redis, 3);
+        let court = Court::of(&town);
+        let (_ear, _patrol) = (court.hear_ballots(), court.patrol());
+        // Each reads the clocks once a second, from when it was opened.
+        let first = town.open("first").await;
+        world.sleep(0, 1000).await;
+        let second = town.open("second").await;
+        world.sleep(0, 1000).await;
+        // Of those that granted the first lease all must step; one may not have heard of it.
+        let deaf = one_of(&world, &town.sites);
+        let is_deaf = world.chance(50);
+        if is_deaf {
+            cut_off(deaf);
+        }
+        let began = world.now();
+        let guard =
+            first.lock("l").ttl(TTL / 2).manual().acquire().await.expect("a quorum is free");
+        let guard = court.admit(began, guard);
+        deaf.change(|sky| *sky = Sky::fair());
+        tokio::time::sleep(guard.validity().saturating_sub(world.millis(0, 1000))).await;
+        for site in town.sites.iter().filter(|site| !is_deaf || !Arc::ptr_eq(site, deaf)) {
+            site.step_clock(25_000 + world.below(10_000) as i64);
+        }
+        let end = world.now().plus(guard.validity() + Duration::from_millis(100));
+        while world.now() < end {
+            let began = world.now();
+            if let Ok(Some(guard)) = second.lock("l").ttl(MAX_TTL).try_acquire().await {
+                court.admit(began, guard);
+            }
+            world.sleep(0, 3).await;
+        }
+        drop(guard);
+        recover(&town, &court, &second).await;
+    });
+}
+
+/// Two servers restart with the same wrong clock and are put right together. Only the third can tell how
+/// long they have waited, and a client that starts then does not hear from it, or not soon.
+#[test]
+fn a_client_that_does_not_hear_the_right_clock_ends_no_quarantine() {
+    for_seeds(6, |world| async move {
+        let town = Town::new(&world, Backend::Redis, 3);
+        let court = Court::of(&town);
+        let (_ear, _patrol) = (court.hear_ballots(), court.patrol());
+        let early = town.open("early").await;
+        let guard = early.lock("l").ttl(MAX_TTL).acquire().await.expect("free");
+        let behind = -[10 * SECOND, 600 * SECOND, YEAR][world.below(3) as usize];
+        let (bad, right) = (&town.sites[..2], &town.sites[2]);
+        for site in bad {
+            site.restart(false);
+            site.set_clock(behind);
+        }
+        world.sleep(1500, 2500).await;
+        match world.below(2) {
+            0 => cut_off(right),
+            _ => {
+                right.change(|sky| sky.stalls_up = true);
+                right.cut(false);
+            }
+        }
+        bad.iter().for_each(|site| site.set_clock(0));
+        let clock = ClientClock::new(&world, "late");
+        let plan = Plan { trusts_new_nodes: false, ..Plan::default() };
+        let late = town.open_with(&clock, plan).await;
+        for _ in 0..20 {
+            let began = world.now();
+            if let Ok(Some(guard)) = late.lock("m").ttl(TTL).try_acquire().await {
+                court.admit(began, guard);
+            }
+            world.sleep(0, 100).await;
+        }
+        drop(guard);
+        recover(&town, &court, &late).await;
+    });
+}
+
+/// A client that never saw the server wait has nothing but clocks to go by; one that did knows better.
+#[test]
+fn a_client_that_saw_a_server_wait_is_told_by_no_clocks_that_it_was_for_longer() {
+    for_seeds(4, |world| async move {
+        let town = Town::new(&world, Backend::Redis, some_nodes(&world));
+        let court = Court::of(&town);
+        let locks = town.open("a").await;
+        let one = one_of(&world, &town.sites);
+        one.restart(false);
+        let until = world.now().plus(Town::quarantine());
+        world.sleep(1500, 2500).await;
+        let by = [5 * SECOND, 600 * SECOND, YEAR][world.below(3) as usize];
+        town.sites.iter().for_each(|site| site.step_clock(by));
+        while world.now() < until {
+            let is_admitted =
+                one.record().is_some_and(|record| record.state == RecordState::Admitted);
+            world.require(!is_admitted, || format!("{} was admitted", one.name));
+            world.sleep(10, 100).await;
+        }
+        recover(&town, &court, &locks).await;
     });
 }
