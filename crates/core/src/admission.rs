@@ -788,7 +788,8 @@ impl Admission {
         peers: &Peers,
     ) -> Served {
         let needed = self.policy.quarantine_of(record);
-        if !self.policy.quarantine {
+        // Where nobody has to wait for having forgotten, a change of the list must be waited for.
+        if !self.policy.quarantine && record.waits.is_none() {
             return Served::Yes(Duration::ZERO);
         }
         let unseen = Watched { life: record.life, since: now, told: None };
@@ -859,10 +860,13 @@ impl Admission {
             run_id: facts.server.run_id.clone(),
             replication_id: facts.server.replication_id.clone(),
             origin: if old.is_some() { Origin::Later } else { Origin::First },
-            state: if self.policy.quarantine {
-                RecordState::Quarantined
-            } else {
-                RecordState::Admitted
+            state: match old {
+                // Whoever bars it lets it in, when all others have left the old list as well.
+                Some(old) if old.state == RecordState::Barred => RecordState::Barred,
+                // And the list before may have granted to others what this one would grant.
+                Some(old) if old.waits.is_some() => RecordState::Quarantined,
+                _ if self.policy.quarantine => RecordState::Quarantined,
+                _ => RecordState::Admitted,
             },
             // A clock that nobody has compared yet gives no floor: that comes when it is admitted.
             floor: match self.policy.quarantine {
@@ -1540,5 +1544,38 @@ mod tests {
                 "it is followed all the same"
             );
         }
+    }
+
+    /// A change of the list bars its nodes, and lets them in when all have left the old list.
+    #[test]
+    fn a_barred_node_that_restarts_is_barred_still() {
+        for policy in [policy(1), policy(3)] {
+            let waits = Some(Duration::from_secs(40));
+            for state in [RecordState::Barred, RecordState::Quarantined] {
+                let old = Record { state, waits, ..admitted(&policy) };
+                let old = Record { origin: Origin::Succession, ..old };
+                let mut after = facts(50 * SECOND, Some(&old));
+                after.server.run_id = "run2".into();
+                let mut admission = Admission::new(policy.clone(), "a");
+                let record = replaced(examine(&mut admission, &after));
+                assert_eq!((record.state, record.waits, record.life), (state, waits, 99));
+                assert!(admission.standing().pass().is_none());
+            }
+        }
+    }
+
+    /// A quorum of one does not wait for having forgotten.
+    #[test]
+    fn a_quorum_of_one_waits_for_the_list_before_it() {
+        let policy = policy(1);
+        let (state, waits) = (RecordState::Quarantined, Some(Duration::from_secs(40)));
+        let old = Record { state, waits, ..admitted(&policy) };
+        let mut admission = Admission::new(policy, "a");
+        for clock in [50, 51, 89] {
+            let step = examine(&mut admission, &facts(clock * SECOND, Some(&old)));
+            assert_eq!(step, AdmissionStep::Settled, "{clock}");
+        }
+        let record = replaced(examine(&mut admission, &facts(90 * SECOND, Some(&old))));
+        assert_eq!((record.state, record.waits), (RecordState::Admitted, None));
     }
 }

@@ -571,3 +571,101 @@ fn read(facts: &Facts) -> Option<(String, Record)> {
     let record = Record::parse(&text).ok()?;
     Some((text, record))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Drift, Fingerprint, Role, ServerFacts, WallMicros};
+
+    fn list(names: &[&str]) -> MemberList {
+        let policy = AdmissionPolicy {
+            cluster: match names {
+                [_] => Fingerprint::of_one(),
+                _ => Fingerprint::of_members(names.iter().copied()),
+            },
+            nodes: names.len(),
+            max_ttl: Some(Duration::from_secs(30)),
+            max_ttl_default: Duration::from_secs(30),
+            drift: Drift::DEFAULT,
+            max_clock_skew: Duration::from_secs(1),
+            quarantine: names.len() > 1,
+            strict: false,
+        };
+        MemberList::new(policy, names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    /// What a node says that has this record of `list`.
+    fn facts(list: &MemberList, name: &str, origin: Origin, state: RecordState) -> Facts {
+        let mut facts = Facts {
+            generation: 1,
+            clock: WallMicros(50_000_000),
+            record: None,
+            highest: Fence::ZERO,
+            has_spent: false,
+            server: ServerFacts {
+                version: "redis 7.0.15".into(),
+                run_id: format!("run-{name}"),
+                replication_id: "repl".into(),
+                role: Role::Primary,
+                evicts: None,
+                persists: false,
+                expires_by_wall: true,
+            },
+            others: Vec::new(),
+            unmet: 0,
+            addresses: 1,
+        };
+        let life = u128::from(name.as_bytes()[0]);
+        let record = list.record_of_a_change(name, &facts, state, life);
+        facts.record = Some(Record { origin, ..record }.to_string());
+        facts
+    }
+
+    fn tell(change: &mut Succession, facts: &[Facts]) -> SuccessionStep {
+        let now = Moment::from_nanos(1);
+        change.told(Told { sent: now, received: now, facts }, || 7);
+        change.next()
+    }
+
+    /// A change was stopped before the added node began to wait, which had waited before.
+    #[test]
+    fn a_repeated_change_has_the_added_node_begin_to_wait() {
+        use RecordState::Admitted;
+        let (old, new) = (list(&["a", "b", "c"]), list(&["a", "b", "c", "d"]));
+        let theirs = ["a", "b", "c"].map(|name| facts(&new, name, Origin::First, Admitted));
+        for (origin, is_over) in [(Origin::First, false), (Origin::Succession, true)] {
+            let mut ours = theirs.to_vec();
+            ours.push(facts(&new, "d", origin, Admitted));
+            let mut change = Succession::new(old.clone(), new.clone());
+            tell(&mut change, &ours);
+            let step = tell(&mut change, &theirs);
+            assert_eq!(step == SuccessionStep::Done, is_over, "{step:?}");
+            if !is_over {
+                let step = tell(&mut change, &ours);
+                let SuccessionStep::Replace { of: Side::New, member: 3, record, .. } = step else {
+                    panic!("{step:?}")
+                };
+                assert_eq!((record.state, record.life), (RecordState::Quarantined, 7));
+            }
+        }
+    }
+
+    /// All lists of one look alike: what stands on the old node does not tell that it was left.
+    #[test]
+    fn a_change_from_one_node_to_another_bars_the_first() {
+        let (old, new) = (list(&["a"]), list(&["b"]));
+        let theirs = [facts(&old, "a", Origin::First, RecordState::Admitted)];
+        let ours = [facts(&new, "b", Origin::First, RecordState::Admitted)];
+        let mut change = Succession::new(old.clone(), new.clone());
+        tell(&mut change, &ours);
+        let step = tell(&mut change, &theirs);
+        let SuccessionStep::Replace { of: Side::Old, member: 0, record, .. } = step else {
+            panic!("{step:?}")
+        };
+        assert_eq!(record.state, RecordState::Barred);
+        // The same node under another name, which nobody has to leave.
+        let mut change = Succession::new(old, new);
+        tell(&mut change, &theirs);
+        assert_eq!(tell(&mut change, &theirs), SuccessionStep::Done);
+    }
+}
