@@ -52,7 +52,6 @@ pub enum Side {
 
 /// What to do next for a change of the member list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "a few at a time")]
 pub enum SuccessionStep {
     /// Ask all members of this list, and go on with what they told. If one does not answer, the change
     /// stops here; it may be begun anew.
@@ -233,7 +232,7 @@ impl Succession {
     }
 
     /// What to do next. Steps are done one after the other.
-    pub fn next(&mut self) -> SuccessionStep {
+    pub fn step(&mut self) -> SuccessionStep {
         if let Some(step) = self.todo.pop_front() {
             return step;
         }
@@ -624,7 +623,7 @@ mod tests {
     fn tell(change: &mut Succession, facts: &[Facts]) -> SuccessionStep {
         let now = Moment::from_nanos(1);
         change.told(Told { sent: now, received: now, facts }, || 7);
-        change.next()
+        change.step()
     }
 
     /// A change was stopped before the added node began to wait, which had waited before.

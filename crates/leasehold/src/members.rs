@@ -110,7 +110,7 @@ impl Locks {
         let mut change = Succession::new(old.member_list(), self.member_list());
         let locks_of = |side| if side == Side::New { self } else { old };
         loop {
-            match change.next() {
+            match change.step() {
                 SuccessionStep::Ask(of) => {
                     let sent = self.cluster().now();
                     let facts = locks_of(of).facts().await?;

@@ -30,9 +30,9 @@ pub(super) struct Fences {
 }
 
 impl Fences {
-    pub(super) fn new(nodes: usize, quorum: usize, memory: Time) -> Self {
+    pub(super) fn new(enough: usize, memory: Time) -> Self {
         Self {
-            enough: nodes - quorum + 1,
+            enough,
             memory,
             given: HashMap::new(),
             all: HashMap::new(),
@@ -87,7 +87,7 @@ impl Invariant for Fences {
             Happening::Read { client, life, given, is_probe: true, .. } => {
                 self.told.insert(((*client, *life), given.server), given.at);
             }
-            Happening::Admitted { by: Some(by), forgot, others, .. }
+            Happening::Admitted { by: Some(by), forgot, others, is_carried: false, .. }
                 if self.were_wrong && !self.all.is_empty() =>
             {
                 self.rests_on_wrong_clocks |= !self.is_remembered(*by, *forgot, others);
