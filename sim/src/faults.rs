@@ -233,7 +233,7 @@ pub enum Fault {
 impl Fault {
     /// The next one.
     pub fn draw(chance: &mut Chance, scenario: &Scenario) -> Self {
-        let node = chance.index(scenario.nodes);
+        let node = chance.index(scenario.addresses());
         if scenario.is_day_of_ntp {
             let steps = chance.percent(10);
             return Self::Discipline { node, noise: chance.around(5_000), steps };

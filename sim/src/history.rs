@@ -142,12 +142,16 @@ pub enum Happening {
         others: Vec<usize>,
         /// Its floor.
         floor: Fence,
+        /// Whether what others remember was carried over to it by a change of the member list.
+        is_carried: bool,
     },
     /// A process died with all its holders.
     Crashed {
         /// Which.
         client: usize,
     },
+    /// Two changes of the member list were in each other's way: no list is served by its nodes.
+    NoList,
     /// Something was done to the world.
     Fault(String),
     /// Nothing more will be done to it.
@@ -236,6 +240,7 @@ impl fmt::Display for Happening {
                 write!(f, "  ! server {server} is admitted by a person")
             }
             Self::Crashed { client } => write!(f, "  ! process {client} dies"),
+            Self::NoList => f.write_str("  ! no list is served by its nodes"),
             Self::Fault(what) => write!(f, "  ! {what}"),
             Self::FaultsOver => f.write_str("  ! nothing more happens to the world"),
             Self::Rest { .. } => f.write_str("  ! everybody is gone"),

@@ -8,6 +8,7 @@ pub mod clock;
 pub mod faults;
 pub mod history;
 pub mod invariants;
+pub mod lists;
 pub mod network;
 pub mod scenario;
 pub mod server;

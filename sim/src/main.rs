@@ -38,6 +38,9 @@ struct Args {
     /// A day of what NTP does to clocks, in which one holder holds on and must lose nothing
     #[arg(long, conflicts_with = "broken")]
     day_of_ntp: bool,
+    /// Change the member list in every world, and not only in one of four
+    #[arg(long, conflicts_with_all = ["broken", "day_of_ntp"])]
+    lists: bool,
     /// How many threads; all cores if nothing is said
     #[arg(long)]
     threads: Option<NonZeroUsize>,
@@ -49,7 +52,8 @@ const TOLD_MAX: u64 = 5;
 impl Args {
     fn wishes(&self) -> Wishes {
         let (nodes, holders) = (self.nodes.map(usize::from), self.holders.map(usize::from));
-        Wishes { nodes, holders, day_of_ntp: self.day_of_ntp, broken: self.broken }
+        let (day_of_ntp, lists, broken) = (self.day_of_ntp, self.lists, self.broken);
+        Wishes { nodes, holders, day_of_ntp, lists, broken }
     }
 
     fn run(&self, seed: u64, tells: bool) -> Outcome {
@@ -65,6 +69,9 @@ impl Args {
         }
         if self.day_of_ntp {
             command += " --day-of-ntp";
+        }
+        if self.lists {
+            command += " --lists";
         }
         if let Some(broken) = self.broken {
             command += &format!(" --break {}", format!("{broken:?}").to_lowercase());

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::chance::Chance;
 use crate::clock::{SECOND, Time};
+use crate::lists::Lists;
 use crate::server::Persistence;
 
 /// An assumption that can be broken on purpose, to see that the invariants notice.
@@ -68,6 +69,8 @@ pub struct Scenario {
     pub odd_max_ttl: Option<Duration>,
     /// Percent of the faults that are a person who sets the cluster up, once more.
     pub inits: u64,
+    /// How the member list is changed, if it is.
+    pub lists: Option<Lists>,
     /// Whether nothing happens but what NTP does to clocks, for a day in which one holder holds on.
     pub is_day_of_ntp: bool,
     /// What is done here over and over, and nothing else.
@@ -107,6 +110,8 @@ pub struct Wishes {
     pub holders: Option<usize>,
     /// A day of what NTP does to clocks, and nothing else.
     pub day_of_ntp: bool,
+    /// Have the member list changed in every world.
+    pub lists: bool,
     /// Which assumption does not hold.
     pub broken: Option<Assumption>,
 }
@@ -163,14 +168,20 @@ impl Scenario {
             clocks: apart.clocks,
             odd_max_ttl: apart.odd_max_ttl,
             inits: apart.inits,
+            lists: None,
             is_day_of_ntp: false,
             plot: None,
             broken: wishes.broken,
         };
-        let is_free = is_ordinary && wishes.holders.is_none();
+        // Each by chance of its own: worlds without them stay what they were.
+        let mut chance = Chance::new(seed ^ 0x1157);
+        let is_free = is_ordinary && wishes.holders.is_none() && !wishes.lists;
         match Plot::draw(Chance::new(seed ^ 0x9107), nodes).filter(|_| is_free) {
+            _ if wishes.day_of_ntp => scenario.for_a_day(),
             Some(plot) => scenario.with_plot(plot),
-            None if wishes.day_of_ntp => scenario.for_a_day(),
+            None if is_ordinary && (chance.percent(25) || wishes.lists) => {
+                scenario.with_lists(&mut chance)
+            }
             None => scenario,
         }
     }
@@ -205,11 +216,35 @@ impl Scenario {
         }
     }
 
+    /// The member list is changed. Nothing else is done that only people do, to lists or to servers: it
+    /// would hide the consequences.
+    fn with_lists(mut self, chance: &mut Chance) -> Self {
+        let lists = Lists::draw(chance, &mut self.nodes);
+        self.persistence = lists.persistence(&self.persistence);
+        // Long leases are what a change has to wait for.
+        if chance.percent(70) {
+            self.ttl = lists.all[0].max_ttl.mul_f64(0.95);
+        }
+        if self.nodes == 1 {
+            self.clocks = Clocks { late_starts: self.clocks.late_starts, ..Clocks::default() };
+        }
+        self.clocks.wrong = self.clocks.wrong.min(self.nodes);
+        (self.odd_max_ttl, self.inits, self.patience) = (None, 0, 50 * SECOND);
+        Self { lists: Some(lists), ..self }
+    }
+
+    /// How many addresses there are: those of all members of all lists.
+    pub fn addresses(&self) -> usize {
+        self.lists.as_ref().map_or(self.nodes, Lists::addresses)
+    }
+
     /// Whether servers change behind the members' addresses: copied, moved, restarted unseen. Not
     /// where something else is broken, of which it would hide the consequences.
     pub fn changes_servers(&self) -> bool {
         use Assumption::{Pushes, Replaced, Restarts, Turns};
-        self.nodes > 1 && matches!(self.broken, None | Some(Pushes | Replaced | Restarts | Turns))
+        self.nodes > 1
+            && self.lists.is_none()
+            && matches!(self.broken, None | Some(Pushes | Replaced | Restarts | Turns))
     }
 
     /// The process that was told another longest lease than all others, if there is one.

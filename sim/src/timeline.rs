@@ -28,6 +28,7 @@ pub fn relevant(timeline: &[(Time, Happening)]) -> Vec<String> {
         | Happening::ClocksAreWrong
         | Happening::Admitted { .. }
         | Happening::Crashed { .. }
+        | Happening::NoList
         | Happening::FaultsOver
         | Happening::Rest { .. } => true,
         other => lock_of(other, &locks).is_some_and(|of| lock.is_none_or(|lock| lock == of)),

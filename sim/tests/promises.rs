@@ -44,12 +44,12 @@ fn every_promise_is_kept_while_the_assumptions_hold() {
         assert_eq!(outcome.violations, [], "{command} {seed}");
     });
     let Figures { acquired, handed_over, extended, refreshed, lost, faults, .. } = figures;
-    let Figures { changes, clocks, frozen, inits, late, odd, .. } = figures;
+    let Figures { changes, clocks, frozen, inits, late, odd, successions, succeeded, .. } = figures;
     let least = acquired.min(handed_over).min(extended).min(faults);
     assert!(
         least > 10_000
             && refreshed.min(lost).min(changes).min(clocks).min(frozen) > 500
-            && inits.min(late).min(odd) > 10,
+            && inits.min(late).min(odd).min(successions).min(succeeded) > 10,
         "too little happened: {figures}"
     );
 }

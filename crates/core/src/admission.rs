@@ -1567,4 +1567,37 @@ mod tests {
             );
         }
     }
+
+    /// A change of the list bars its nodes, and lets them in when all have left the old list.
+    #[test]
+    fn a_barred_node_that_restarts_is_barred_still() {
+        for policy in [policy(1), policy(3)] {
+            let waits = Some(Duration::from_secs(40));
+            for state in [RecordState::Barred, RecordState::Quarantined] {
+                let old = Record { state, waits, ..admitted(&policy) };
+                let old = Record { origin: Origin::Succession, ..old };
+                let mut after = facts(50 * SECOND, Some(&old));
+                after.server.run_id = "run2".into();
+                let mut admission = Admission::new(policy.clone(), "a");
+                let record = replaced(examine(&mut admission, &after));
+                assert_eq!((record.state, record.waits, record.life), (state, waits, 99));
+                assert!(admission.standing().pass().is_none());
+            }
+        }
+    }
+
+    /// A quorum of one does not wait for having forgotten.
+    #[test]
+    fn a_quorum_of_one_waits_for_the_list_before_it() {
+        let policy = policy(1);
+        let (state, waits) = (RecordState::Quarantined, Some(Duration::from_secs(40)));
+        let old = Record { state, waits, ..admitted(&policy) };
+        let mut admission = Admission::new(policy, "a");
+        for clock in [50, 51, 89] {
+            let step = examine(&mut admission, &facts(clock * SECOND, Some(&old)));
+            assert_eq!(step, AdmissionStep::Settled, "{clock}");
+        }
+        let record = replaced(examine(&mut admission, &facts(90 * SECOND, Some(&old))));
+        assert_eq!((record.state, record.waits), (RecordState::Admitted, None));
+    }
 }

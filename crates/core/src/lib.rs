@@ -8,6 +8,7 @@
 //! * One node: [`LockTable`] is what a node does, as a function; [`Request`] and [`Reply`] are the
 //!   only words exchanged with it; [`Admission`] decides whether its answers count, [`Roster`] that
 //!   no server is counted twice and none whose clock is off the others'.
+//! * Member lists: [`Init`] admits the nodes of a new one, [`Succession`] changes one.
 //! * Many nodes: [`Quorum`] counts, [`rounds`] put one question to all nodes.
 //! * Time: [`Keeper`] decides when to extend and when a lease is lost, [`Backoff`] when to ask again,
 //!   [`Proposals`] which number to ask for.
@@ -25,6 +26,7 @@ mod holder;
 mod keeper;
 mod lease;
 mod lock_table;
+mod members;
 mod message;
 mod name;
 mod proposals;
@@ -43,6 +45,7 @@ pub use holder::{Holder, HolderError, LABEL_BYTES_MAX};
 pub use keeper::{Keeper, KeeperStep, LossReason};
 pub use lease::{Lease, LeaseState};
 pub use lock_table::LockTable;
+pub use members::{Init, InitRefusal, MemberList, Side, Succession, SuccessionStep, Told};
 pub use message::{
     Answer, Facts, NO_REPLICATION, NodeError, Owner, Reply, Request, Role, ServerFacts, Sighting,
     WallMicros,

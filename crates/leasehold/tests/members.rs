@@ -227,6 +227,29 @@ async fn nodes_that_are_added_begin_to_wait_when_they_are_added() {
     assert!(taken.fence() > held.fence());
 }
 
+/// Lists of one look alike to their nodes, and nobody waits there for having forgotten. Whoever holds a
+/// lock by the list before is waited for all the same.
+#[tokio::test]
+async fn a_change_to_one_node_waits_for_the_leases_of_the_old_list() {
+    for old_list in [&["a"][..], &["a", "b", "c"]] {
+        let all = nodes(&[old_list, &["z"]].concat());
+        let (theirs, ours) = all.split_at(old_list.len());
+        let old = client(theirs).trust_new_nodes().open().await.unwrap();
+        let new = client(ours).open().await.unwrap();
+        while !matches!(new.nodes()[0].state, NodeState::Up) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let held = old.lock("l").ttl(TTL).manual().acquire().await.unwrap();
+        new.succeed(&old).await.unwrap();
+        let taken = new.lock("l").ttl(TTL).wait_forever().acquire().await.unwrap();
+        let left = held.validity();
+        assert!(left.is_zero(), "of {old_list:?}: given away {left:?} early");
+        assert!(taken.fence() > held.fence());
+        assert!(old.lock("l").ttl(TTL).try_acquire().await.is_err(), "two lists of {old_list:?}");
+        new.succeed(&old).await.expect("may be repeated");
+    }
+}
+
 #[tokio::test]
 async fn of_two_changes_at_once_one_is_told_that_it_was_too_late() {
     for _ in 0..20 {

@@ -32,9 +32,9 @@ pub(super) struct Fences {
 }
 
 impl Fences {
-    pub(super) fn new(nodes: usize, quorum: usize, memory: Time) -> Self {
+    pub(super) fn new(enough: usize, memory: Time) -> Self {
         Self {
-            enough: nodes - quorum + 1,
+            enough,
             memory,
             given: HashMap::new(),
             all: HashMap::new(),
@@ -89,9 +89,9 @@ impl Invariant for Fences {
             Happening::Read { client, life, given, is_probe: true, .. } => {
                 self.told.insert(((*client, *life), given.server), given.at);
             }
-            Happening::Admitted { by: Some(by), forgot, others, floor, .. }
-                if self.were_wrong && !self.is_remembered(*by, *forgot, others) =>
-            {
+            Happening::Admitted {
+                by: Some(by), forgot, others, floor, is_carried: false, ..
+            } if self.were_wrong && !self.is_remembered(*by, *forgot, others) => {
                 let is_above = |given: &Vec<(Time, Fence)>| {
                     given.last().is_some_and(|(_, highest)| highest > floor)
                 };

@@ -19,10 +19,12 @@ use crate::history::Invariant;
 /// What the promises are about.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
-    /// How many nodes the member list has.
+    /// How many nodes the member list has; the shortest, if there are several.
     pub nodes: usize,
     /// How many of them are a quorum.
     pub quorum: usize,
+    /// So many other nodes remember each number that a node may have forgotten.
+    pub others: usize,
     /// How many holders have to be served.
     pub holders: usize,
     /// How long a server that forgot must not be counted.
@@ -33,10 +35,10 @@ pub struct Terms {
 
 /// All of them.
 pub fn all(terms: Terms) -> Vec<Box<dyn Invariant>> {
-    let Terms { nodes, quorum, holders, memory, max_skew } = terms;
+    let Terms { nodes, quorum, others, holders, memory, max_skew } = terms;
     vec![
         Box::new(exclusion::Exclusion::new(nodes, max_skew)),
-        Box::new(fences::Fences::new(nodes, quorum, memory)),
+        Box::new(fences::Fences::new(others, memory)),
         Box::new(superseded::Superseded::default()),
         Box::new(own_release::OwnRelease),
         Box::new(noticed::Noticed::default()),

@@ -1,4 +1,4 @@
-//! After the last fault everybody gets the lock.
+//! After the last fault everybody gets the lock, if there is a list that its nodes serve.
 
 use std::collections::HashSet;
 
@@ -27,6 +27,8 @@ impl Invariant for Served {
     fn watch(&mut self, _: Time, happening: &Happening) -> Result<(), String> {
         match happening {
             Happening::FaultsOver => self.is_calm = true,
+            // Nobody but a person can tell which list is to be served.
+            Happening::NoList => self.holders = 0,
             Happening::Acquired { who, .. } if self.is_calm => {
                 self.served.insert(who.label().to_owned());
             }

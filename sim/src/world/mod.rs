@@ -2,6 +2,7 @@
 //! queue of events ordered by true time.
 
 mod clocks;
+mod lists;
 mod outcome;
 mod plots;
 mod servers;
@@ -13,8 +14,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use leasehold_core::{AdmissionPolicy, Answer, Drift, Fingerprint, LockName, Moment, Ttl};
+use leasehold_core::{AdmissionPolicy, Answer, Drift, Fingerprint, Init, LockName, Moment, Ttl};
 
+use self::lists::Operators;
 pub use self::outcome::{Figures, Outcome};
 use self::servers::{Change, Start};
 use crate::addresses::Addresses;
@@ -24,6 +26,7 @@ use crate::clock::{Clock, MILLIS, SECOND, Time};
 use crate::faults::{Fault, NODE_RATE};
 use crate::history::{Given, Happening, Invariant, Violation};
 use crate::invariants::{self, Terms};
+use crate::lists::List;
 use crate::network::Links;
 use crate::scenario::{Assumption, MAX_CLOCK_SKEW, MAX_TTL, RIGHT_WITHIN, Scenario};
 use crate::server::{Persistence, Server};
@@ -103,12 +106,17 @@ pub struct World {
     paused_until: Vec<Time>,
     frozen_until: Vec<Time>,
     is_dead: Vec<bool>,
+    /// Which list each process is told, of those that there are.
+    list_of: Vec<usize>,
+    /// The addresses that each process knows its members by.
+    known: Vec<Vec<usize>>,
+    operators: Operators,
     links: Links,
     addresses: Addresses,
     locks: Vec<LockName>,
     invariants: Vec<Box<dyn Invariant>>,
-    /// Whether a person is setting the cluster up.
-    is_being_set_up: bool,
+    /// The person who is setting the cluster up.
+    setting_up: Option<Init>,
     chance: Chance,
     acts: Vec<Act>,
     tells: bool,
@@ -120,7 +128,7 @@ impl World {
     /// The world of a scenario; `tells` keeps the timeline.
     pub fn new(scenario: Scenario, tells: bool) -> Self {
         let mut chance = Chance::new(scenario.seed ^ 0x5eed);
-        let servers = (0..scenario.nodes + scenario.spares)
+        let servers = (0..scenario.addresses() + scenario.spares)
             .map(|number| {
                 let offset = chance.around(RIGHT_WITHIN) * MILLIS as i64;
                 let rate = chance.around(node_rate(&scenario));
@@ -133,12 +141,16 @@ impl World {
         let locks: Vec<_> = (0..scenario.locks)
             .map(|lock| LockName::new(format!("lock{lock}")).expect("a name"))
             .collect();
-        let quorum = scenario.nodes / 2 + 1;
+        // Of several lists, that which promises least.
+        let sizes = scenario.lists.iter().flat_map(|lists| &lists.all).map(|list| list.nodes.len());
+        let smallest = sizes.clone().chain([scenario.nodes]).min().unwrap_or_default();
+        let largest = sizes.chain([scenario.nodes]).max().unwrap_or_default();
+        let quorum = smallest / 2 + 1;
         // One that was told another longest lease is served by nobody.
         let odd = usize::from(scenario.odd_max_ttl.is_some());
         let holders = (scenario.clients - odd) * scenario.holders;
         // A single node that forgets has nobody to ask, and is not made to.
-        let memory = if scenario.nodes > 1 { MAX_TTL.as_nanos() as Time } else { 0 };
+        let memory = if smallest > 1 { MAX_TTL.as_nanos() as Time } else { 0 };
         let mut world = Self {
             now: 0,
             queue: BinaryHeap::new(),
@@ -148,17 +160,21 @@ impl World {
             paused_until: vec![0; scenario.clients],
             frozen_until: vec![0; scenario.clients],
             is_dead: vec![false; scenario.clients],
-            links: Links::new(scenario.clients, scenario.nodes),
-            addresses: Addresses::new(scenario.nodes),
+            list_of: vec![0; scenario.clients],
+            known: vec![Vec::new(); scenario.clients],
+            operators: Operators::new(&scenario),
+            links: Links::new(scenario.clients, scenario.addresses()),
+            addresses: Addresses::new(scenario.addresses()),
             locks,
             invariants: invariants::all(Terms {
-                nodes: scenario.nodes,
+                nodes: smallest,
                 quorum,
+                others: largest - largest / 2,
                 holders,
                 memory,
                 max_skew: MAX_CLOCK_SKEW.as_nanos() as Time,
             }),
-            is_being_set_up: false,
+            setting_up: None,
             chance,
             acts: Vec::new(),
             tells,
@@ -172,6 +188,7 @@ impl World {
             world.start_sooner_or_later(client);
         }
         world.set_clocks_wrong();
+        world.plan_changes();
         if world.scenario.inits > 0 {
             let pause = world.chance.within(0..2 * SECOND);
             world.after(pause, Event::Inflict(Fault::Init));
@@ -189,11 +206,12 @@ impl World {
         // Wall clocks of clients may be wrong by anything: nothing rests on them.
         let wrong = [0, 0, 3_600_000, 86_400_000][chance.index(4)];
         let offset = chance.around(wrong) * MILLIS as i64;
-        let members: Vec<String> = (0..self.members_of(number)).map(member_name).collect();
-        let mut policy = self.policy(&members);
+        let list = self.list_told(number);
+        let members: Vec<String> = list.nodes.iter().copied().map(member_name).collect();
+        let mut policy = self.policy_of(&list);
         let odd = scenario.odd_max_ttl.filter(|_| scenario.odd_client() == Some(number));
         policy.max_ttl = odd.or(policy.max_ttl);
-        let ttl = scenario.ttl.min(odd.unwrap_or(scenario.ttl));
+        let ttl = scenario.ttl.min(odd.unwrap_or(scenario.ttl)).min(list.max_ttl);
         let ttl = Ttl::new(ttl).expect("long enough");
         let mut habits = Habits {
             ttl,
@@ -220,6 +238,7 @@ impl World {
         let wanted: Vec<_> = (0..scenario.holders)
             .map(|_| self.locks[chance.index(self.locks.len())].clone())
             .collect();
+        self.known[number] = list.nodes;
         Client::new(
             number,
             life,
@@ -233,33 +252,57 @@ impl World {
         )
     }
 
+    /// What a process with the first member list expects of its nodes.
+    fn policy(&self) -> AdmissionPolicy {
+        self.policy_of(&self.first_list())
+    }
+
     /// What a process with this member list expects of its nodes.
-    fn policy(&self, members: &[String]) -> AdmissionPolicy {
+    fn policy_of(&self, list: &List) -> AdmissionPolicy {
+        let members: Vec<String> = list.nodes.iter().copied().map(member_name).collect();
         let mixes_lists = self.scenario.breaks(Assumption::Fingerprint);
         let cluster = match mixes_lists {
             true => Fingerprint::of_members(["the same for all"]),
+            false if self.scenario.lists.is_some() && members.len() == 1 => Fingerprint::of_one(),
             false => Fingerprint::of_members(members.iter().map(String::as_str)),
+        };
+        let is_many = match self.scenario.lists {
+            Some(_) => members.len() > 1,
+            None => self.scenario.nodes > 1,
         };
         AdmissionPolicy {
             cluster,
             nodes: if mixes_lists { 0 } else { members.len() },
-            max_ttl: Some(MAX_TTL),
-            max_ttl_default: MAX_TTL,
+            max_ttl: Some(list.max_ttl),
+            max_ttl_default: list.max_ttl,
             drift: Drift::DEFAULT,
             max_clock_skew: MAX_CLOCK_SKEW,
-            quarantine: self.scenario.nodes > 1 && !self.scenario.breaks(Assumption::Quarantine),
+            quarantine: is_many && !self.scenario.breaks(Assumption::Quarantine),
             strict: false,
         }
     }
 
-    /// With two member lists in use, the odd clients know only some of the nodes.
-    fn members_of(&self, client: usize) -> usize {
-        let nodes = self.scenario.nodes;
-        if self.scenario.breaks(Assumption::Fingerprint) && client % 2 == 1 {
-            (nodes / 2).max(1)
-        } else {
-            nodes
+    /// The list as it is at the beginning.
+    fn first_list(&self) -> List {
+        List { nodes: (0..self.scenario.nodes).collect(), max_ttl: MAX_TTL }
+    }
+
+    /// The list that a process is told. With two member lists in use against all rules, the odd
+    /// clients know only some of the nodes.
+    fn list_told(&self, client: usize) -> List {
+        if let Some(lists) = &self.scenario.lists {
+            return lists.all[self.list_of[client]].clone();
         }
+        let mut list = self.first_list();
+        if self.scenario.breaks(Assumption::Fingerprint) && client % 2 == 1 {
+            list.nodes.truncate((self.scenario.nodes / 2).max(1));
+        }
+        list
+    }
+
+    /// The place of an address in the list that a process is told.
+    fn member_of(&self, client: usize, node: usize) -> Option<usize> {
+        self.known[client].iter().position(|known| *known == node)
     }
 
     fn after(&mut self, delay: Time, event: Event) {
@@ -310,7 +353,9 @@ impl World {
                 if let Some(later) = self.is_paused(on.client) {
                     return self.at(later, Event::Replaced { on });
                 }
-                self.with(on.client, |this, now, acts| this.replaced(now, on.node, acts));
+                if let Some(member) = self.member_of(on.client, on.node) {
+                    self.with(on.client, |this, now, acts| this.replaced(now, member, acts));
+                }
             }
             Event::Wake { client, life, timer } => {
                 if !self.is_current(client, life) {
@@ -362,7 +407,9 @@ impl World {
         act(&mut self.clients[client], self.now, &mut acts);
         for act in acts.drain(..) {
             match act {
-                Act::Send { member, ask, question } => self.send(client, member, ask, question),
+                Act::Send { member, ask, question } => {
+                    self.send(client, self.known[client][member], ask, question);
+                }
                 Act::Wake { at, timer } => {
                     let this = &self.clients[client];
                     let life = this.life;

@@ -45,6 +45,12 @@ pub struct Figures {
     pub late: u64,
     /// Processes that were told another longest lease than all others.
     pub odd: u64,
+    /// Changes of the member list that were begun, or begun once more.
+    pub successions: u64,
+    /// Among these, those that took place.
+    pub succeeded: u64,
+    /// Worlds in which no list was left that all its nodes serve.
+    pub no_list: u64,
 }
 
 impl std::ops::AddAssign for Figures {
@@ -62,6 +68,9 @@ impl std::ops::AddAssign for Figures {
         self.inits += other.inits;
         self.late += other.late;
         self.odd += other.odd;
+        self.successions += other.successions;
+        self.succeeded += other.succeeded;
+        self.no_list += other.no_list;
     }
 }
 
@@ -69,11 +78,13 @@ impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { events, acquired, handed_over, extended, refreshed, lost, faults, .. } = self;
         let Self { changes, clocks, frozen, inits, late, odd, .. } = self;
+        let Self { successions, succeeded, no_list, .. } = self;
         write!(
             f,
             "{events} events, {faults} faults, {changes} of them to servers, {clocks} clocks set, \
              {frozen} processes frozen, {late} started late, {odd} told another max_ttl, set up \
-             {inits} times, {acquired} acquired, {handed_over} of them handed over, {extended} \
+             {inits} times, {successions} changes of the list begun, {succeeded} done, {no_list} left \
+             without a list, {acquired} acquired, {handed_over} of them handed over, {extended} \
              extended, {refreshed} of them refreshed, {lost} lost"
         )
     }

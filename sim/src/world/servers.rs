@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use leasehold_core::{Fence, LockTable, Origin, Record, RecordState, Request, Role};
 
+use super::lists::ListChange;
 use super::{Event, World, member_name};
 use crate::client::Client;
 use crate::clock::{SECOND, Time};
@@ -50,6 +51,8 @@ pub(super) enum Change {
     FreeTheOwned,
     /// That person is done.
     IsSetUp,
+    /// Whoever changes the member list goes on.
+    Lists(ListChange),
 }
 
 impl World {
@@ -119,7 +122,8 @@ impl World {
                         .for_each(|lock| server.free_if_later(self.now, lock, longest));
                 }
             }
-            Change::IsSetUp => self.is_being_set_up = false,
+            Change::IsSetUp => self.setting_up = None,
+            Change::Lists(change) => self.change_list(change),
         }
     }
 
@@ -274,7 +278,7 @@ impl World {
 
     /// Somebody set up a second server as a member, long ago.
     fn admit(&mut self, guest: usize, node: usize) {
-        let policy = self.policy(&self.member_names());
+        let policy = self.policy();
         let life = self.chance.nonce();
         let server = &mut self.servers[guest];
         let born = server.wall(self.now);
@@ -299,10 +303,6 @@ impl World {
         let _ = server.apply(self.now, 0, None, None, &request);
     }
 
-    pub(super) fn member_names(&self) -> Vec<String> {
-        (0..self.scenario.nodes).map(member_name).collect()
-    }
-
     pub(super) fn repair_later(&mut self, server: usize) {
         let pause = self.chance.within(0..4 * SECOND);
         self.after(pause, Event::Change(Change::Repair { server }));
@@ -312,7 +312,10 @@ impl World {
     /// an operator empties it.
     fn repair(&mut self, server: usize) {
         let Some(member) = self.addresses.member(server) else { return };
-        let name = self.policy(&self.member_names()).member(&member_name(member));
+        if self.scenario.lists.is_some() {
+            return;
+        }
+        let name = self.policy().member(&member_name(member));
         let record = self.servers[server].table.record().map(Record::parse);
         let is_anothers = record.is_some_and(|record| {
             record.is_ok_and(|it| it.member != name || it.max_ttl != MAX_TTL)
@@ -328,7 +331,7 @@ impl World {
         for (client, node) in self.addresses.misled() {
             self.change(Change::Correct { client, node });
         }
-        for node in 0..self.scenario.nodes {
+        for node in 0..self.scenario.addresses() {
             self.change(Change::Dismiss { node });
             let home = self.addresses.home(node);
             self.promote(home);

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use leasehold_core::{
-    Admission, AdmissionPolicy, AdmissionStep, ClockSample, Facts, Fence, Moment, Origin, Record,
-    RecordState, Reply, Request, Role, Roster, Standing,
+    AdmissionStep, Facts, Fence, Init, MemberList, Moment, Origin, Record, RecordState, Reply,
+    Request, Role, Told,
 };
 
 use super::servers::Change;
@@ -13,24 +13,21 @@ use super::{Event, World, member_name};
 use crate::clock::{MILLIS, SECOND, Time};
 use crate::history::Happening;
 
-/// How often a record is read again that another changed meanwhile.
-const TRIES: usize = 8;
-
 impl World {
     /// Looks at all members at one moment, and writes to them at others.
     pub(super) fn set_up(&mut self) {
-        if self.is_being_set_up || self.is_a_lie() {
+        if self.setting_up.is_some() || self.is_a_lie() {
             return;
         }
-        let Some(steps) = self.decide_to_set_up() else { return };
-        self.is_being_set_up = true;
+        let Some((init, steps)) = self.decide_to_set_up() else { return };
+        self.setting_up = Some(init);
         self.outcome.figures.inits += 1;
         for (node, step) in steps.into_iter().enumerate() {
             if let AdmissionStep::Replace { expected, record } = step {
                 let later = self.chance.within(MILLIS..SECOND);
                 let record = record.to_string().into();
                 let run = self.servers[self.addresses.home(node)].run_id();
-                let change = Change::SetUp { node, run, expected, record, tries: TRIES };
+                let change = Change::SetUp { node, run, expected, record, tries: Init::TRIES };
                 self.after(later, Event::Change(change));
             }
         }
@@ -51,32 +48,15 @@ impl World {
             })
     }
 
-    fn decide_to_set_up(&mut self) -> Option<Vec<AdmissionStep>> {
-        let all: Vec<Facts> =
-            (0..self.scenario.nodes).map(|node| self.facts_of(node)).collect::<Option<_>>()?;
-        let mut roster = self.roster_of(&all);
-        if (0..all.len()).any(|node| roster.line(node).objection().is_some()) {
-            return None;
-        }
-        all.iter().enumerate().for_each(|(node, facts)| _ = roster.show(node, facts));
-        let mut steps = Vec::new();
-        let (mut known, mut blank) = (0, 0);
-        for (node, facts) in all.iter().enumerate() {
-            let (admission, step) = self.examine_as_new(node, &mut roster, facts);
-            match admission.standing() {
-                Standing::Refused { .. } | Standing::Foreign { .. } | Standing::Down(_) => {
-                    return None;
-                }
-                _ => {}
-            }
-            match facts.record.as_deref().and_then(|text| Record::parse(text).ok()) {
-                Some(record) if record.state == RecordState::Admitted => known += 1,
-                Some(record) if record.origin != Origin::First => return None,
-                _ => blank += 1,
-            }
-            steps.push(step);
-        }
-        (known == 0 && blank > 0).then_some(steps)
+    fn decide_to_set_up(&mut self) -> Option<(Init, Vec<AdmissionStep>)> {
+        let nodes = 0..self.scenario.nodes;
+        let names = nodes.clone().map(member_name).collect();
+        let all: Vec<Facts> = nodes.map(|node| self.facts_of(node)).collect::<Option<_>>()?;
+        let (sent, received) = self.asked();
+        let list = MemberList::new(self.policy(), names);
+        let told = Told { sent, received, facts: &all };
+        let begun = Init::new(list, told, || self.chance.nonce()).ok();
+        begun.filter(|(_, steps)| !steps.is_empty())
     }
 
     /// Writes what was decided, or decides again if the record is another by now.
@@ -97,12 +77,9 @@ impl World {
         self.tell_admission(home, None, before.as_deref());
         if matches!(answer, Ok(Reply::Record { replaced: false })) && tries > 1 {
             let Some(facts) = self.facts_of(node) else { return };
-            let known = facts.record.as_deref().and_then(|text| Record::parse(text).ok());
-            if known.is_some_and(|record| record.origin != Origin::First) {
-                return;
-            }
-            let mut roster = self.roster_of(&[]);
-            let (_, step) = self.examine_as_new(node, &mut roster, &facts);
+            let (asked, life) = (self.asked(), self.chance.nonce());
+            let Some(init) = &mut self.setting_up else { return };
+            let step = init.again(node, asked, &facts, life);
             if let AdmissionStep::Replace { expected, record } = step {
                 let record = record.to_string().into();
                 let change = Change::SetUp { node, run, expected, record, tries: tries - 1 };
@@ -124,42 +101,10 @@ impl World {
         }
     }
 
-    /// That person's clock.
-    fn moment(&self) -> Moment {
-        Moment::from_nanos(self.now)
-    }
-
-    fn roster_of(&self, all: &[Facts]) -> Roster {
-        let policy = self.policy(&self.member_names());
-        let names = self.member_names().iter().map(|name| policy.member(name)).collect();
-        let mut roster = Roster::new(names, &policy);
-        for (node, facts) in all.iter().enumerate() {
-            roster.show_clock(node, self.sample(facts));
-        }
-        roster
-    }
-
-    fn sample(&self, facts: &Facts) -> ClockSample {
-        let (received, sent) = (self.moment(), Moment::from_nanos(self.now.saturating_sub(MILLIS)));
-        ClockSample { sent, received, clock: facts.clock }
-    }
-
-    /// As if no quarantine were asked for.
-    fn examine_as_new(
-        &mut self,
-        node: usize,
-        roster: &mut Roster,
-        facts: &Facts,
-    ) -> (Admission, AdmissionStep) {
-        let policy = self.policy(&self.member_names());
-        let policy = AdmissionPolicy { quarantine: false, ..policy };
-        let mut admission = Admission::new(policy, &member_name(node));
-        let twin = roster.show(node, facts);
-        let sample = self.sample(facts);
-        let peers = roster.peers(node, twin, sample);
-        let life = self.chance.nonce();
-        let step = admission.examine(sample.sent, sample.received, facts, life, &peers);
-        (admission, step)
+    /// When that person asked and was answered, by their clock.
+    fn asked(&self) -> (Moment, Moment) {
+        let sent = Moment::from_nanos(self.now.saturating_sub(MILLIS));
+        (sent, Moment::from_nanos(self.now))
     }
 
     /// Tells that a server was given a vote, if it was.
@@ -180,11 +125,12 @@ impl World {
         if is_admitted(before) || !admitted(&server) {
             return;
         }
-        let others = (0..self.scenario.nodes).map(|node| self.addresses.home(node));
+        let others = (0..self.scenario.addresses()).map(|node| self.addresses.home(node));
         let others = others.filter(|other| *other != server).filter(admitted).collect();
         let forgot: Time = self.servers[server].forgot;
         let record = self.servers[server].table.record().and_then(|text| Record::parse(text).ok());
+        let is_carried = record.as_ref().is_some_and(|r| r.origin == Origin::Succession);
         let floor = record.map_or(Fence::ZERO, |record| record.floor);
-        self.tell(Happening::Admitted { server, by, forgot, others, floor });
+        self.tell(Happening::Admitted { server, by, forgot, others, floor, is_carried });
     }
 }

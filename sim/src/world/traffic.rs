@@ -137,15 +137,18 @@ impl World {
             return self.after(pause, Event::Connect { client, life, node });
         }
         let generation = self.links.connect(client, node, server, self.now);
-        self.with(client, |this, now, acts| this.connected(now, node, generation, acts));
+        if let Some(member) = self.member_of(client, node) {
+            self.with(client, |this, now, acts| this.connected(now, member, generation, acts));
+        }
     }
 
     pub(super) fn cut(&mut self, client: usize, node: usize) {
-        if node >= self.members_of(client) || !self.links.disconnect(client, node) {
+        let Some(member) = self.member_of(client, node) else { return };
+        if !self.links.disconnect(client, node) {
             return;
         }
         let life = self.clients[client].life;
-        self.with(client, |this, now, acts| this.disconnected(now, node, acts));
+        self.with(client, |this, now, acts| this.disconnected(now, member, acts));
         let pause = self.chance.within(MILLIS..50 * MILLIS);
         self.after(pause, Event::Connect { client, life, node });
     }
@@ -153,7 +156,7 @@ impl World {
     pub(super) fn start_client(&mut self, client: usize) {
         self.with(client, Client::start);
         let life = self.clients[client].life;
-        for node in 0..self.members_of(client) {
+        for node in self.known[client].clone() {
             let pause = self.chance.within(0..5 * MILLIS);
             self.after(pause, Event::Connect { client, life, node });
         }

@@ -35,6 +35,7 @@ impl World {
                 let start = of.map_or(Start::Backup, Start::Copy);
                 self.kill(self.addresses.home(node), down_for, start);
             }
+            Fault::Flush { node } if self.keeps_memory(node) => {}
             Fault::Flush { node } => self.home(node).flush(now),
             Fault::Hang { node, time } => self.home(node).hangs_until = now + time,
             Fault::Slow { node, by } => self.home(node).slow_by = by,
@@ -61,7 +62,7 @@ impl World {
                 }
             }
             Fault::Blackout { down_for } => {
-                for node in 0..self.scenario.nodes {
+                for node in 0..self.scenario.addresses() {
                     if self.scenario.nodes > 1 {
                         self.kill(self.addresses.home(node), down_for, Start::Own { loses: 5 });
                     }
@@ -93,7 +94,7 @@ impl World {
     pub(super) fn end_client(&mut self, client: usize) {
         self.is_dead[client] = true;
         self.paused_until[client] = 0;
-        for node in 0..self.scenario.nodes {
+        for node in 0..self.scenario.addresses() {
             self.links.disconnect(client, node);
         }
         self.tell(Happening::Crashed { client });
@@ -115,7 +116,7 @@ impl World {
         self.is_calm = true;
         self.links.heal();
         for client in 0..self.scenario.clients {
-            for node in 0..self.scenario.nodes {
+            for node in 0..self.scenario.addresses() {
                 if self.links.is_half_open(client, node) {
                     self.cut_if_alive(client, node);
                 }
@@ -124,6 +125,7 @@ impl World {
         self.end_odd_client();
         self.put_servers_right();
         self.put_clocks_right();
+        self.finish_changes();
         for server in &mut self.servers {
             (server.slow_by, server.hangs_until) = (0, server.hangs_until.min(self.now + SECOND));
         }

@@ -1,0 +1,705 @@
+//! Setting up a member list, and changing it. Two lists have disjoint majorities, so clients of the
+//! old one must be unable to decide anything before those of the new one can.
+//!
+//! * One node more: majorities of the old and of the new list still meet in a node that remembers,
+//!   so the nodes are told of the new list one after the other, and nobody waits.
+//! * Anything else: a barrier. Every node of both lists first refuses the old list; only when all
+//!   have confirmed that does the quarantine of the new list begin. The nodes that join are barred
+//!   first: a change that ends half-way then leaves nobody of the new list who could decide without
+//!   those of the old one, which may still keep leases.
+//!
+//! Asking and writing is the driver's work.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{
+    Admission, AdmissionPolicy, AdmissionStep, ClockSample, Facts, Fence, Moment, NodeError,
+    Origin, Record, RecordState, Roster, Standing,
+};
+
+/// A record that another client changes meanwhile is read again, and so often at most.
+const TRIES: usize = 8;
+
+const CHANGED_MEANWHILE: &str = "its record keeps changing: try again";
+const QUICKER: &str = "another change of the member list was quicker: look at `leasehold nodes`";
+
+/// A member list, and what its clients expect of its nodes.
+#[derive(Debug, Clone)]
+pub struct MemberList {
+    policy: AdmissionPolicy,
+    names: Vec<String>,
+}
+
+/// What all members of a list said when they were asked at the same time.
+#[derive(Debug, Clone, Copy)]
+pub struct Told<'a> {
+    /// When they were asked.
+    pub sent: Moment,
+    /// When all had answered.
+    pub received: Moment,
+    /// What they said, in the order of the list.
+    pub facts: &'a [Facts],
+}
+
+/// One of the two lists of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The list as it was.
+    Old,
+    /// The list as it shall be.
+    New,
+}
+
+/// What to do next for a change of the member list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SuccessionStep {
+    /// Ask all members of this list, and go on with what they told. If one does not answer, the change
+    /// stops here; it may be begun anew.
+    Ask(Side),
+    /// Write this record if the old one is still there, and go on with whether it was.
+    Replace {
+        /// The list that has the member.
+        of: Side,
+        /// Its number there.
+        member: usize,
+        /// What stands there now.
+        expected: Option<Arc<str>>,
+        /// What shall stand there.
+        record: Record,
+    },
+    /// The change took place.
+    Done,
+    /// It did not, because of this member.
+    Refused {
+        /// The list that has the member.
+        of: Side,
+        /// Its number there.
+        member: usize,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A change of the member list, step by step.
+#[derive(Debug, Clone)]
+pub struct Succession {
+    old: MemberList,
+    new: MemberList,
+    todo: VecDeque<SuccessionStep>,
+    stage: Stage,
+}
+
+/// What is to be asked when everything is written.
+#[derive(Debug, Clone)]
+enum Stage {
+    /// Who they are: first those of the new list, then the others.
+    First { ours: Option<Vec<Facts>> },
+    /// The node that is added.
+    Added { tries: usize },
+    /// That node, if its record was not written.
+    Adding { tries: usize },
+    /// Whether all of these refuse the old list.
+    Barrier { whom: Whom, tries: usize, waits: Duration },
+    /// What they remember, now that all do: first those of the new list, then the others.
+    Barred { ours: Option<Vec<Facts>> },
+    /// Whether the change took place, as somebody else may have made another one meanwhile: first those of the new list, then the others.
+    Confirm { ours: Option<Vec<Facts>> },
+    /// Nothing.
+    Over,
+}
+
+/// Who is barred, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whom {
+    /// Those of the new list that the old one does not know.
+    Joining,
+    /// All of the old list.
+    Old,
+    /// All of the new list.
+    New,
+}
+
+impl Whom {
+    fn of(self) -> Side {
+        match self {
+            Self::Joining | Self::New => Side::New,
+            Self::Old => Side::Old,
+        }
+    }
+}
+
+/// Why nobody was admitted by a person's word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InitRefusal {
+    /// This member must not be.
+    Refused {
+        /// Its number in the list.
+        member: usize,
+        /// Why.
+        reason: String,
+    },
+    /// This member is not there.
+    Down {
+        /// Its number in the list.
+        member: usize,
+        /// How that showed.
+        error: NodeError,
+    },
+    /// Some know the cluster, and some do not.
+    NotNew {
+        /// One that does.
+        known: usize,
+        /// One that does not.
+        blank: usize,
+    },
+}
+
+/// The nodes of a new cluster, which are admitted at once on the word of a person that they never held
+/// a lock.
+#[derive(Debug, Clone)]
+pub struct Init {
+    list: MemberList,
+    roster: Roster,
+}
+
+impl MemberList {
+    /// The list of these names.
+    pub fn new(policy: AdmissionPolicy, names: Vec<String>) -> Self {
+        Self { policy, names }
+    }
+
+    /// Holds the clocks of the nodes against each other. What they show becomes a floor, so none may be
+    /// far off. Says which one is, and how.
+    fn compare_clocks(&self, told: Told<'_>) -> Result<Roster, (usize, String)> {
+        let names = self.names.iter().map(|name| self.policy.member(name)).collect();
+        let mut roster = Roster::new(names, &self.policy);
+        let Told { sent, received, facts } = told;
+        for (member, facts) in facts.iter().enumerate() {
+            roster.show_clock(member, ClockSample { sent, received, clock: facts.clock });
+        }
+        let off = |member| Some((member, roster.line(member).objection()?));
+        match (0..facts.len()).find_map(off) {
+            Some(off) => Err(off),
+            None => Ok(roster),
+        }
+    }
+
+    fn is_known_to(&self, facts: &Facts) -> bool {
+        read(facts).is_some_and(|(_, record)| self.policy.is_list_of(&record))
+    }
+
+    /// Whether the change to this list is over for this node.
+    fn is_served_by(&self, facts: &Facts) -> bool {
+        read(facts).is_some_and(|(_, record)| {
+            self.policy.is_list_of(&record) && record.state != RecordState::Barred
+        })
+    }
+
+    /// Whether this node refuses all lists but this one, and this one for now.
+    fn is_barred_for(&self, facts: &Facts) -> bool {
+        read(facts).is_some_and(|(_, record)| {
+            self.policy.is_list_of(&record) && record.state == RecordState::Barred
+        })
+    }
+
+    /// Whether a node of this list may go on in the next one with what it remembers.
+    fn can_roll(&self, facts: &Facts) -> bool {
+        read(facts).is_some_and(|(_, record)| {
+            self.policy.is_list_of(&record)
+                && record.state == RecordState::Admitted
+                && !record.is_of_the_format_before()
+                && record.is_by(&facts.server)
+        })
+    }
+
+    /// The longest Ttl that anybody may have used with this list.
+    fn longest_ttl(&self, facts: &[Facts]) -> Duration {
+        let of_node = |facts| read(facts).map_or(self.policy.longest_ttl(), |(_, r)| r.max_ttl);
+        facts.iter().map(of_node).chain(self.policy.max_ttl).max().unwrap_or_default()
+    }
+
+    /// The record of a node that comes from another list, or from none.
+    fn record_of_a_change(
+        &self,
+        name: &str,
+        facts: &Facts,
+        state: RecordState,
+        life: u128,
+    ) -> Record {
+        Record {
+            cluster: self.policy.cluster,
+            nodes: self.policy.nodes,
+            member: self.policy.member(name),
+            max_ttl: self.policy.longest_ttl(),
+            life,
+            run_id: facts.server.run_id.clone(),
+            replication_id: facts.server.replication_id.clone(),
+            origin: Origin::Succession,
+            state,
+            floor: Fence::from_clock(facts.clock),
+            born: facts.clock,
+            waits: None,
+            clocks: Vec::new(),
+        }
+    }
+}
+
+impl Succession {
+    /// A change from `old` to `new` of which nothing is known yet: it may have been begun before.
+    pub fn new(old: MemberList, new: MemberList) -> Self {
+        let stage = Stage::First { ours: None };
+        Self { old, new, todo: VecDeque::new(), stage }
+    }
+
+    /// What to do next. Steps are done one after the other.
+    pub fn step(&mut self) -> SuccessionStep {
+        if let Some(step) = self.todo.pop_front() {
+            return step;
+        }
+        match &self.stage {
+            Stage::First { ours: None }
+            | Stage::Barred { ours: None }
+            | Stage::Confirm { ours: None }
+            | Stage::Added { .. }
+            | Stage::Adding { .. } => SuccessionStep::Ask(Side::New),
+            Stage::First { .. } | Stage::Barred { .. } | Stage::Confirm { .. } => {
+                SuccessionStep::Ask(Side::Old)
+            }
+            Stage::Barrier { whom, .. } => SuccessionStep::Ask(whom.of()),
+            Stage::Over => SuccessionStep::Done,
+        }
+    }
+
+    /// Whether the record was written that was to be. If not, somebody else was quicker; what stands
+    /// there now is looked at like any other.
+    pub fn written(&mut self, is_written: bool) {
+        match self.stage {
+            Stage::Adding { .. } if is_written => self.stage = Stage::Confirm { ours: None },
+            Stage::Adding { tries: 0 } => {
+                let member = self.added().unwrap_or_default();
+                self.refuse(Side::New, member, CHANGED_MEANWHILE);
+            }
+            Stage::Adding { tries } => self.stage = Stage::Added { tries: tries - 1 },
+            _ => {}
+        }
+    }
+
+    /// The members of the list that was to be asked told this. `lives` gives 128 fresh random bits each
+    /// time.
+    pub fn told(&mut self, told: Told<'_>, lives: impl FnMut() -> u128) {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::First { ours: None } => match self.new.compare_clocks(told) {
+                Ok(_) => self.stage = Stage::First { ours: Some(told.facts.to_vec()) },
+                Err((member, reason)) => self.refuse(Side::New, member, &reason),
+            },
+            Stage::First { ours: Some(ours) } => self.decide(&ours, told.facts, lives),
+            Stage::Added { tries } | Stage::Adding { tries } => {
+                self.begin_to_wait(tries, told.facts, lives);
+            }
+            Stage::Barrier { whom, tries, waits } => {
+                self.look_at_the_barrier((whom, tries, waits), told.facts, lives);
+            }
+            Stage::Barred { ours: None } => {
+                self.stage = Stage::Barred { ours: Some(told.facts.to_vec()) };
+            }
+            Stage::Barred { ours: Some(ours) } => self.begin_quarantine(&ours, told.facts),
+            Stage::Confirm { ours: None } => {
+                let is_another = |it: &Facts| read(it).is_some() && !self.new.is_served_by(it);
+                match told.facts.iter().position(is_another) {
+                    Some(index) => self.refuse(Side::New, index, QUICKER),
+                    None => self.stage = Stage::Confirm { ours: Some(told.facts.to_vec()) },
+                }
+            }
+            Stage::Confirm { ours: Some(ours) } => {
+                let has_followed = |at: &usize| self.has_followed(*at, &told.facts[*at], &ours);
+                if let Some(index) = (0..told.facts.len()).find(|at| !has_followed(at)) {
+                    self.refuse(Side::Old, index, QUICKER);
+                }
+            }
+            Stage::Over => {}
+        }
+    }
+
+    fn list(&self, of: Side) -> &MemberList {
+        match of {
+            Side::Old => &self.old,
+            Side::New => &self.new,
+        }
+    }
+
+    fn refuse(&mut self, of: Side, member: usize, reason: &str) {
+        self.stage = Stage::Over;
+        self.todo.push_back(SuccessionStep::Refused { of, member, reason: reason.to_owned() });
+    }
+
+    fn replace(&mut self, of: Side, member: usize, expected: Option<String>, record: Record) {
+        let expected = expected.map(Arc::from);
+        self.todo.push_back(SuccessionStep::Replace { of, member, expected, record });
+    }
+
+    fn adds_one_node(&self) -> bool {
+        self.new.names.len() == self.old.names.len() + 1
+            && self.old.names.iter().all(|name| self.new.names.contains(name))
+            && self.new.policy.max_ttl == self.old.policy.max_ttl
+    }
+
+    /// The node that is added, where one is.
+    fn added(&self) -> Option<usize> {
+        self.new.names.iter().position(|name| !self.old.names.contains(name))
+    }
+
+    fn decide(&mut self, ours: &[Facts], theirs: &[Facts], lives: impl FnMut() -> u128) {
+        let is_known = |facts: &Facts| self.new.is_known_to(facts);
+        let have_followed =
+            theirs.iter().enumerate().all(|(at, it)| self.has_followed(at, it, ours));
+        let are_served = ours.iter().all(|facts| self.new.is_served_by(facts));
+        if are_served && have_followed && self.has_begun_to_wait(ours) {
+            return;
+        }
+        if self.adds_one_node() {
+            let can_follow =
+                |facts: &Facts| self.new.is_served_by(facts) || self.old.can_roll(facts);
+            match theirs.iter().position(|facts| !can_follow(facts)) {
+                None => return self.roll(theirs),
+                // Nothing was begun yet, so nothing is: a node that has to wait needs the others for it.
+                Some(index) if theirs.iter().all(|facts| !is_known(facts)) => {
+                    let reason = "it is not an admitted member of the old list";
+                    return self.refuse(Side::Old, index, reason);
+                }
+                // Half of them know the new list, and this one can no longer follow: all begin anew.
+                Some(_) => {}
+            }
+        }
+        let longest = self.new.longest_ttl(ours).max(self.old.longest_ttl(theirs));
+        let waits = self.new.policy.quarantine_for(longest);
+        self.bar((Whom::Joining, TRIES, waits), ours, lives);
+    }
+
+    /// Whether a node of the old list serves the new one, or nobody any more if it leaves. All lists of
+    /// one have the same fingerprint, so the record alone does not tell; and the node of such a list may
+    /// have another name in the next, and be the same.
+    fn has_followed(&self, index: usize, facts: &Facts, ours: &[Facts]) -> bool {
+        read(facts).is_some_and(|(_, record)| {
+            let mut lives = ours.iter().filter_map(read).map(|(_, ours)| ours.life);
+            let stays = self.new.names.contains(&self.old.names[index])
+                || lives.any(|life| life == record.life);
+            let has_left = record.state == RecordState::Barred;
+            self.new.policy.is_list_of(&record) && (stays || has_left)
+        })
+    }
+
+    /// Whether the node that is added, where one is, was told to: one that began to wait before all
+    /// others knew of it began too early.
+    fn has_begun_to_wait(&self, ours: &[Facts]) -> bool {
+        let added = self.added().filter(|_| self.adds_one_node());
+        added.is_none_or(|index| {
+            read(&ours[index]).is_some_and(|(_, record)| record.origin != Origin::First)
+        })
+    }
+
+    /// Tells the nodes of the old list of the new one. Each keeps its memory and its vote; its floor
+    /// goes up, so that the next change finds no number that only a removed node remembers. Then the
+    /// new node begins to wait, also if it had begun before: what the old list granted may have been
+    /// granted until now, and a later change must not find this node without its quarantine.
+    fn roll(&mut self, theirs: &[Facts]) {
+        for (index, facts) in theirs.iter().enumerate() {
+            let Some((text, record)) = read(facts).filter(|_| self.old.can_roll(facts)) else {
+                continue;
+            };
+            let floor = record.floor.max(Fence::from_clock(facts.clock));
+            let to = &self.new.policy;
+            let member = to.member(&self.old.names[index]);
+            let record = Record { cluster: to.cluster, nodes: to.nodes, member, floor, ..record };
+            self.replace(Side::Old, index, Some(text), record);
+        }
+        self.stage = Stage::Added { tries: TRIES - 1 };
+    }
+
+    /// Has the node that was added to the list begin its quarantine now.
+    fn begin_to_wait(&mut self, tries: usize, ours: &[Facts], mut lives: impl FnMut() -> u128) {
+        self.stage = Stage::Adding { tries };
+        let Some(index) = self.added() else {
+            return self.stage = Stage::Confirm { ours: None };
+        };
+        let facts = &ours[index];
+        let old = read(facts);
+        if old.as_ref().is_some_and(|(_, record)| !self.new.policy.is_list_of(record)) {
+            return self.refuse(Side::New, index, "it belongs to another list");
+        }
+        let floor = old.as_ref().map_or(Fence::ZERO, |(_, record)| record.floor);
+        let name = &self.new.names[index];
+        let state = RecordState::Quarantined;
+        let record = self.new.record_of_a_change(name, facts, state, lives());
+        self.replace(Side::New, index, old.map(|(text, _)| text), Record { floor, ..record });
+    }
+
+    /// Makes these nodes refuse all lists but the new one, and that one for now. What is barred waits
+    /// for `waits` when it is let in. A record that somebody else changes meanwhile is not replaced: so
+    /// they are looked at again.
+    fn bar(
+        &mut self,
+        (whom, tries, waits): (Whom, usize, Duration),
+        facts: &[Facts],
+        mut lives: impl FnMut() -> u128,
+    ) {
+        self.stage = Stage::Barrier { whom, tries: tries - 1, waits };
+        let of = whom.of();
+        for index in self.not_barred(whom, facts) {
+            let facts = &facts[index];
+            let old = read(facts);
+            if let Some((_, record)) = &old
+                && !self.new.policy.is_list_of(record)
+                && !self.list(of).policy.is_list_of(record)
+            {
+                return self.refuse(of, index, "it belongs to neither list");
+            }
+            let name = &self.list(of).names[index];
+            let record = self.new.record_of_a_change(name, facts, RecordState::Barred, lives());
+            let floor = old.as_ref().map_or(record.floor, |(_, old)| record.floor.max(old.floor));
+            let record = Record { floor, waits: Some(waits), ..record };
+            self.replace(of, index, old.map(|(text, _)| text), record);
+        }
+    }
+
+    /// Which of these nodes are to be barred. Also one that knows the new list but waits already: it must
+    /// begin to wait again.
+    fn not_barred(&self, whom: Whom, facts: &[Facts]) -> Vec<usize> {
+        let is_meant = |index: usize| {
+            // One of the old list that is renamed does not join.
+            let joins = || {
+                let name = &self.new.names[index];
+                !self.old.names.contains(name) && !self.old.is_known_to(&facts[index])
+            };
+            whom != Whom::Joining || joins()
+        };
+        let is_open = |index: &usize| is_meant(*index) && !self.new.is_barred_for(&facts[*index]);
+        (0..facts.len()).filter(is_open).collect()
+    }
+
+    fn look_at_the_barrier(
+        &mut self,
+        (whom, tries, waits): (Whom, usize, Duration),
+        facts: &[Facts],
+        lives: impl FnMut() -> u128,
+    ) {
+        let next = |whom| Stage::Barrier { whom, tries: TRIES, waits };
+        match (self.not_barred(whom, facts).first(), whom) {
+            (None, Whom::Joining) => self.stage = next(Whom::Old),
+            (None, Whom::Old) => self.stage = next(Whom::New),
+            (None, Whom::New) => self.stage = Stage::Barred { ours: None },
+            (Some(index), _) if tries == 0 => self.refuse(whom.of(), *index, CHANGED_MEANWHILE),
+            (Some(_), _) => self.bar((whom, tries, waits), facts, lives),
+        }
+    }
+
+    /// All nodes of both lists refuse the old one. From now on, the quarantine counts; and no number
+    /// is given any more that is above what they remember, also those that leave.
+    fn begin_quarantine(&mut self, ours: &[Facts], theirs: &[Facts]) {
+        let remembered = ours.iter().chain(theirs).map(Facts::remembers).max();
+        for (index, facts) in ours.iter().enumerate() {
+            let Some((text, record)) = read(facts) else {
+                continue;
+            };
+            if record.state == RecordState::Barred {
+                let born = facts.clock;
+                let state = RecordState::Quarantined;
+                let floor = record.floor.max(remembered.unwrap_or(Fence::ZERO));
+                let record = Record { state, born, floor, clocks: Vec::new(), ..record };
+                self.replace(Side::New, index, Some(text), record);
+            }
+        }
+        self.stage = Stage::Confirm { ours: None };
+    }
+}
+
+impl Init {
+    /// Judges the members of a new cluster, and says what is to be written to each: nothing where the
+    /// cluster is admitted already. Every one must be there and none may know the cluster. Whoever
+    /// waits because it restarted, lost some of its memory, or comes from another list, is refused.
+    /// `lives` gives 128 fresh random bits each time.
+    pub fn new(
+        list: MemberList,
+        told: Told<'_>,
+        mut lives: impl FnMut() -> u128,
+    ) -> Result<(Self, Vec<AdmissionStep>), InitRefusal> {
+        let off = |(member, reason)| InitRefusal::Refused { member, reason };
+        let mut roster = list.compare_clocks(told).map_err(off)?;
+        let Told { sent, received, facts: all } = told;
+        all.iter().enumerate().for_each(|(member, facts)| _ = roster.show(member, facts));
+        let mut init = Self { list, roster };
+        let (mut steps, mut is_known) = (Vec::new(), Vec::new());
+        for (member, facts) in all.iter().enumerate() {
+            let (admission, step) = init.examine(member, (sent, received), facts, lives());
+            match admission.standing() {
+                Standing::Refused { reason } | Standing::Foreign { reason } => {
+                    return Err(InitRefusal::Refused { member, reason: reason.clone() });
+                }
+                Standing::Down(error) => {
+                    return Err(InitRefusal::Down { member, error: error.clone() });
+                }
+                _ => {}
+            }
+            let record = read(facts).map(|(_, record)| record);
+            is_known.push(record.as_ref().is_some_and(|r| r.state == RecordState::Admitted));
+            if let Some(record) = record
+                && record.state != RecordState::Admitted
+                && record.origin != Origin::First
+            {
+                let reason = "it was a member before, and waits until everything that it may have \
+                              granted is over; init is for servers that never held a lock"
+                    .to_owned();
+                return Err(InitRefusal::Refused { member, reason });
+            }
+            steps.push(step);
+        }
+        let known = is_known.iter().position(|is_known| *is_known);
+        let blank = is_known.iter().position(|is_known| !is_known);
+        match (known, blank) {
+            (Some(known), Some(blank)) => Err(InitRefusal::NotNew { known, blank }),
+            (Some(_), None) => Ok((init, Vec::new())),
+            _ => Ok((init, steps)),
+        }
+    }
+
+    /// So often at most a record is written that another client changes meanwhile.
+    pub const TRIES: usize = TRIES;
+
+    /// A member whose record was not written, because another client had changed it, tells this: a
+    /// client that looks at the same node wrote down that it waits, which changes nothing.
+    pub fn again(
+        &mut self,
+        member: usize,
+        asked: (Moment, Moment),
+        facts: &Facts,
+        life: u128,
+    ) -> AdmissionStep {
+        match read(facts) {
+            Some((_, record)) if record.origin != Origin::First => AdmissionStep::Settled,
+            _ => self.examine(member, asked, facts, life).1,
+        }
+    }
+
+    /// Examines a member as if no quarantine were asked for.
+    fn examine(
+        &mut self,
+        member: usize,
+        (sent, received): (Moment, Moment),
+        facts: &Facts,
+        life: u128,
+    ) -> (Admission, AdmissionStep) {
+        let policy = AdmissionPolicy { quarantine: false, ..self.list.policy.clone() };
+        let mut admission = Admission::new(policy, &self.list.names[member]);
+        let twin = self.roster.show(member, facts);
+        let sample = ClockSample { sent, received, clock: facts.clock };
+        let peers = self.roster.peers(member, twin, sample);
+        let step = admission.examine(sent, received, facts, life, &peers);
+        (admission, step)
+    }
+}
+
+/// The record of a node, as text and as read.
+fn read(facts: &Facts) -> Option<(String, Record)> {
+    let text = facts.record.clone()?;
+    let record = Record::parse(&text).ok()?;
+    Some((text, record))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Drift, Fingerprint, Role, ServerFacts, WallMicros};
+
+    fn list(names: &[&str]) -> MemberList {
+        let policy = AdmissionPolicy {
+            cluster: match names {
+                [_] => Fingerprint::of_one(),
+                _ => Fingerprint::of_members(names.iter().copied()),
+            },
+            nodes: names.len(),
+            max_ttl: Some(Duration::from_secs(30)),
+            max_ttl_default: Duration::from_secs(30),
+            drift: Drift::DEFAULT,
+            max_clock_skew: Duration::from_secs(1),
+            quarantine: names.len() > 1,
+            strict: false,
+        };
+        MemberList::new(policy, names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    /// What a node says that has this record of `list`.
+    fn facts(list: &MemberList, name: &str, origin: Origin, state: RecordState) -> Facts {
+        let mut facts = Facts {
+            generation: 1,
+            clock: WallMicros(50_000_000),
+            record: None,
+            highest: Fence::ZERO,
+            has_spent: false,
+            server: ServerFacts {
+                version: "redis 7.0.15".into(),
+                run_id: format!("run-{name}"),
+                replication_id: "repl".into(),
+                role: Role::Primary,
+                evicts: None,
+                persists: false,
+                expires_by_wall: true,
+            },
+            others: Vec::new(),
+            unmet: 0,
+            addresses: 1,
+        };
+        let life = u128::from(name.as_bytes()[0]);
+        let record = list.record_of_a_change(name, &facts, state, life);
+        facts.record = Some(Record { origin, ..record }.to_string());
+        facts
+    }
+
+    fn tell(change: &mut Succession, facts: &[Facts]) -> SuccessionStep {
+        let now = Moment::from_nanos(1);
+        change.told(Told { sent: now, received: now, facts }, || 7);
+        change.step()
+    }
+
+    /// A change was stopped before the added node began to wait, which had waited before.
+    #[test]
+    fn a_repeated_change_has_the_added_node_begin_to_wait() {
+        use RecordState::Admitted;
+        let (old, new) = (list(&["a", "b", "c"]), list(&["a", "b", "c", "d"]));
+        let theirs = ["a", "b", "c"].map(|name| facts(&new, name, Origin::First, Admitted));
+        for (origin, is_over) in [(Origin::First, false), (Origin::Succession, true)] {
+            let mut ours = theirs.to_vec();
+            ours.push(facts(&new, "d", origin, Admitted));
+            let mut change = Succession::new(old.clone(), new.clone());
+            tell(&mut change, &ours);
+            let step = tell(&mut change, &theirs);
+            assert_eq!(step == SuccessionStep::Done, is_over, "{step:?}");
+            if !is_over {
+                let step = tell(&mut change, &ours);
+                let SuccessionStep::Replace { of: Side::New, member: 3, record, .. } = step else {
+                    panic!("{step:?}")
+                };
+                assert_eq!((record.state, record.life), (RecordState::Quarantined, 7));
+            }
+        }
+    }
+
+    /// All lists of one look alike: what stands on the old node does not tell that it was left.
+    #[test]
+    fn a_change_from_one_node_to_another_bars_the_first() {
+        let (old, new) = (list(&["a"]), list(&["b"]));
+        let theirs = [facts(&old, "a", Origin::First, RecordState::Admitted)];
+        let ours = [facts(&new, "b", Origin::First, RecordState::Admitted)];
+        let mut change = Succession::new(old.clone(), new.clone());
+        tell(&mut change, &ours);
+        let step = tell(&mut change, &theirs);
+        let SuccessionStep::Replace { of: Side::Old, member: 0, record, .. } = step else {
+            panic!("{step:?}")
+        };
+        assert_eq!(record.state, RecordState::Barred);
+        // The same node under another name, which nobody has to leave.
+        let mut change = Succession::new(old, new);
+        tell(&mut change, &theirs);
+        assert_eq!(tell(&mut change, &theirs), SuccessionStep::Done);
+    }
+}
