@@ -374,7 +374,10 @@ impl Succession {
         }
         let longest = self.new.longest_ttl(ours).max(self.old.longest_ttl(theirs));
         let waits = self.new.policy.quarantine_for(longest);
-        self.bar((Whom::Joining, TRIES, waits), ours, lives);
+        match self.not_barred(Whom::Joining, ours).is_empty() {
+            true => self.bar((Whom::Old, TRIES, waits), theirs, lives),
+            false => self.bar((Whom::Joining, TRIES, waits), ours, lives),
+        }
     }
 
     /// Whether a node of the old list serves the new one, or nobody any more if it leaves. All lists of
@@ -682,6 +685,39 @@ mod tests {
                 assert_eq!((record.state, record.life), (RecordState::Quarantined, 7));
             }
         }
+    }
+
+    #[test]
+    fn the_nodes_that_join_are_barred_before_any_other() {
+        use RecordState::{Admitted, Barred};
+        let (old, new) = (list(&["a", "b", "c"]), list(&["a", "d", "e"]));
+        let theirs = ["a", "b", "c"].map(|name| facts(&old, name, Origin::First, Admitted));
+        let joining = |name, state| facts(&new, name, Origin::Succession, state);
+        let blank = |name| Facts { record: None, ..joining(name, Barred) };
+        let mut change = Succession::new(old, new.clone());
+        tell(&mut change, &[theirs[0].clone(), blank("d"), blank("e")]);
+        let steps = [tell(&mut change, &theirs), change.step()];
+        for (step, joins) in steps.iter().zip([1, 2]) {
+            let SuccessionStep::Replace { of: Side::New, member, record, .. } = step else {
+                panic!("{step:?}")
+            };
+            assert_eq!((*member, record.state), (joins, Barred));
+        }
+        // One of them did not follow: it is asked to again, and nobody else is.
+        assert_eq!(change.step(), SuccessionStep::Ask(Side::New));
+        let step = tell(&mut change, &[theirs[0].clone(), joining("d", Barred), blank("e")]);
+        assert!(
+            matches!(step, SuccessionStep::Replace { of: Side::New, member: 2, .. }),
+            "{step:?}"
+        );
+        assert_eq!(change.step(), SuccessionStep::Ask(Side::New));
+        let barred = [theirs[0].clone(), joining("d", Barred), joining("e", Barred)];
+        assert_eq!(tell(&mut change, &barred), SuccessionStep::Ask(Side::Old));
+        let step = tell(&mut change, &theirs);
+        assert!(
+            matches!(step, SuccessionStep::Replace { of: Side::Old, member: 0, .. }),
+            "{step:?}"
+        );
     }
 
     /// All lists of one look alike: what stands on the old node does not tell that it was left.
