@@ -84,6 +84,7 @@ impl Exclusion {
     ) -> bool {
         let yes = |of: &Believer| self.yes.get(&(lock.clone(), of.value.clone()));
         let (Some(to_one), Some(to_other)) = (yes(one), yes(other)) else { return false };
+        let quorum = self.nodes / 2 + 1;
         let mut is_unknown = false;
         // Of how many votes each of them knew that they did not count yet.
         let mut known = [0, 0];
@@ -116,14 +117,13 @@ impl Exclusion {
             let is_unseen = was_excused
                 || self.nodes == 1
                 || self.readings.unread(second_in, *server, &steps) > 0
-                || self.readings.is_too_late_to_see(second_in, *server, &steps);
+                || self.readings.is_too_late_to_see(second_in, *server, &steps, quorum);
             // Nobody else can know that the first stood still.
             known[by] += usize::from(!is_unseen && still.by < missing);
             let unread =
                 if is_unseen { self.readings.unread(first_in, *server, &steps) } else { 0 };
             is_unknown |= unread + still.unread >= missing.max(1);
         }
-        let quorum = self.nodes / 2 + 1;
         let is_quorum = |(all, known): (&YesByServer, usize)| all.len() >= quorum + known;
         is_unknown && [to_one, to_other].into_iter().zip(known).all(is_quorum)
     }

@@ -129,18 +129,27 @@ impl Readings {
         steps.steps.iter().filter(|(at, _)| is_unread(*at)).map(|(_, by)| by).sum()
     }
 
-    /// Whether `process` first read the clock after the first of `steps`, and the clock was not set
-    /// ahead by more than the largest skew.
+    /// Whether `process` first read the clock after the first of `steps`, and cannot have seen them by
+    /// comparing clocks: this one was not set ahead by more than the largest skew, or a quorum of them
+    /// were together.
     pub(super) fn is_too_late_to_see(
         &self,
         process: Process,
         server: usize,
         steps: &Steps,
+        quorum: usize,
     ) -> bool {
-        let read = self.read.get(&(process, server));
-        let first = steps.steps.first();
-        steps.steps.iter().map(|(_, by)| by).sum::<Time>() <= self.max_skew
-            && read.zip(first).is_some_and(|(read, (first, _))| read.first >= *first)
+        let Some((first, _)) = steps.steps.first() else { return false };
+        let is_late = self.read.get(&(process, server)).is_some_and(|read| read.first >= *first);
+        let gain = |of: &usize| {
+            let all = self.steps.get(of).into_iter().flatten();
+            all.filter(|(at, _)| at >= first).map(|(_, by)| by).sum::<i64>()
+        };
+        let by = gain(&server);
+        let together = self.steps.keys().filter(|of| gain(of).abs_diff(by) <= self.max_skew);
+        is_late
+            && (steps.steps.iter().map(|(_, by)| by).sum::<Time>() <= self.max_skew
+                || together.count() >= quorum)
     }
 
     /// How the clock of `process` stood still since `since`.
