@@ -12,6 +12,7 @@ mod handover;
 pub mod happening;
 pub mod holders;
 pub mod line;
+pub mod lists;
 pub mod memo;
 pub mod mutation;
 pub mod nodes;

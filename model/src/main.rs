@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use leasehold_model::case::{Case, Effort, Expected, Outcome, Verdict};
-use leasehold_model::{cases, line, report};
+use leasehold_model::{cases, line, lists, report};
 
 /// Explore Leasehold's protocol to the last state, within bounds
 #[derive(Debug, Parser)]
@@ -46,21 +46,29 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let lines: Vec<_> = line::all().into_iter().filter(|case| chooses(&args, case)).collect();
+    let is_chosen = |name, is_large| chooses(&args, name, is_large);
+    let lines = line::all().into_iter().filter(|case| is_chosen(case.name, case.large));
+    let lines: Vec<_> = lines.collect();
+    let changes = lists::all().into_iter().filter(|case| is_chosen(case.name, case.large));
+    let changes: Vec<_> = changes.collect();
     if args.list {
         chosen.iter().for_each(|case| println!("{}", report::listed(case)));
         lines.iter().for_each(|case| println!("{}", line::report::listed(case)));
+        changes.iter().for_each(|case| println!("{}", lists::report::listed(case)));
         return ExitCode::SUCCESS;
     }
     let start = Instant::now();
     let outcomes: Vec<Outcome> = chosen.iter().map(|case| run(&args, case)).collect();
     let waits: Vec<line::Outcome> = lines.iter().map(|case| run_line(&args, case)).collect();
+    let changes: Vec<lists::Outcome> = changes.iter().map(|case| run_lists(&args, case)).collect();
     if args.markdown {
         print!("{}\n{}", report::markdown(&outcomes), line::report::markdown(&waits));
+        print!("\n{}", lists::report::markdown(&changes));
     }
     let failed = outcomes.iter().filter(|outcome| !outcome.is_as_expected()).count()
-        + waits.iter().filter(|outcome| !outcome.is_as_expected()).count();
-    println!("{}", summary(&outcomes, &waits, failed, start.elapsed()));
+        + waits.iter().filter(|outcome| !outcome.is_as_expected()).count()
+        + changes.iter().filter(|outcome| !outcome.is_as_expected()).count();
+    println!("{}", summary(&outcomes, &waits, &changes, failed, start.elapsed()));
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -70,6 +78,7 @@ fn choose(args: &Args) -> Result<Vec<Case>, String> {
         all.iter()
             .map(|case| case.name)
             .chain(line::all().iter().map(|case| case.name))
+            .chain(lists::all().iter().map(|case| case.name))
             .any(|known| known == name.as_str())
     };
     if let Some(unknown) = args.cases.iter().find(|name| !is_known(name)) {
@@ -82,10 +91,10 @@ fn choose(args: &Args) -> Result<Vec<Case>, String> {
     Ok(all.into_iter().filter(is_chosen).collect())
 }
 
-fn chooses(args: &Args, case: &line::Case) -> bool {
+fn chooses(args: &Args, case: &str, is_large: bool) -> bool {
     match args.cases.as_slice() {
-        [] => args.all || args.list || !case.large,
-        names => names.iter().any(|name| name == case.name),
+        [] => args.all || args.list || !is_large,
+        names => names.iter().any(|name| name == case),
     }
 }
 
@@ -104,12 +113,36 @@ fn run_line(args: &Args, case: &line::Case) -> line::Outcome {
     if let line::Verdict::Starves { trace } = &outcome.verdict
         && (args.trace || !outcome.is_as_expected())
     {
-        println!("       {}", case.what);
-        for (number, step) in trace.iter().enumerate() {
-            println!("       {:>2}. {step}", number + 1);
-        }
+        tell(case.what, trace);
     }
     outcome
+}
+
+fn run_lists(args: &Args, case: &lists::Case) -> lists::Outcome {
+    let shows = std::io::stderr().is_terminal();
+    let outcome = case.run(args.limit.map(Duration::from_secs), |states| {
+        if shows {
+            eprint!("\r\x1b[K{}: {} states", case.name, report::grouped(states));
+            let _ = std::io::stderr().flush();
+        }
+    });
+    if shows {
+        eprint!("\r\x1b[K");
+    }
+    println!("{}", lists::report::line(&outcome));
+    if let lists::Verdict::Broken { trace, .. } = &outcome.verdict
+        && (args.trace || !outcome.is_as_expected())
+    {
+        tell(case.what, trace);
+    }
+    outcome
+}
+
+fn tell(what: &str, trace: &[String]) {
+    println!("       {what}");
+    for (number, step) in trace.iter().enumerate() {
+        println!("       {:>2}. {step}", number + 1);
+    }
 }
 
 fn run(args: &Args, case: &Case) -> Outcome {
@@ -130,21 +163,26 @@ fn run(args: &Args, case: &Case) -> Outcome {
     if let Verdict::Broken { trace, .. } = &outcome.verdict
         && (args.trace || is_surprise)
     {
-        println!("       {}", case.what);
-        for (number, step) in trace.iter().enumerate() {
-            println!("       {:>2}. {step}", number + 1);
-        }
+        tell(case.what, trace);
     }
     outcome
 }
 
-fn summary(outcomes: &[Outcome], waits: &[line::Outcome], failed: usize, took: Duration) -> String {
+fn summary(
+    outcomes: &[Outcome],
+    waits: &[line::Outcome],
+    changes: &[lists::Outcome],
+    failed: usize,
+    took: Duration,
+) -> String {
     let states = outcomes.iter().map(|outcome| outcome.states).sum::<usize>()
-        + waits.iter().map(|outcome| outcome.states).sum::<usize>();
+        + waits.iter().map(|outcome| outcome.states).sum::<usize>()
+        + changes.iter().map(|outcome| outcome.states).sum::<usize>();
     let is_sound = |outcome: &&Outcome| matches!(outcome.case.expected, Expected::Holds { .. });
     let sound = outcomes.iter().filter(is_sound).count()
-        + waits.iter().filter(|outcome| outcome.case.serves).count();
-    let cases = outcomes.len() + waits.len();
+        + waits.iter().filter(|outcome| outcome.case.serves).count()
+        + changes.iter().filter(|outcome| outcome.case.must_hold()).count();
+    let cases = outcomes.len() + waits.len() + changes.len();
     format!(
         "{} cases in {:.1} s, {} states: {sound} must hold, {} mutations must be found; {failed} not as expected",
         cases,

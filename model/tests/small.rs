@@ -2,7 +2,7 @@
 //! unnoticed proves less than it did.
 
 use leasehold_model::case::{Case, Effort, Expected};
-use leasehold_model::{cases, line, report};
+use leasehold_model::{cases, line, lists, report};
 
 fn run_all(wanted: impl Fn(&Case) -> bool) {
     let effort = Effort { threads: 1, limit: None };
@@ -48,4 +48,18 @@ fn nobody_in_line_waits_for_ever_unless_a_rule_is_left_out() {
     let surprises: Vec<_> = surprises.map(line::report::line).collect();
     assert!(surprises.is_empty(), "not as expected:\n{}", surprises.join("\n"));
     assert!(outcomes.iter().all(|outcome| outcome.case.states > 0), "a case nobody counted");
+}
+
+#[test]
+fn two_lists_never_decide_at_once_unless_a_rule_is_left_out() {
+    let small = lists::all().into_iter().filter(|case| !case.large);
+    let outcomes: Vec<_> = small.map(|case| case.run(None, |_| {})).collect();
+    outcomes.iter().for_each(|outcome| println!("{}", lists::report::line(outcome)));
+    let surprises = outcomes.iter().filter(|outcome| !outcome.is_as_expected());
+    let surprises: Vec<_> = surprises.map(lists::report::line).collect();
+    assert!(surprises.is_empty(), "not as expected:\n{}", surprises.join("\n"));
+    let is_counted = |outcome: &lists::Outcome| {
+        !matches!(outcome.case.expected, lists::Expected::Holds(0) | lists::Expected::Breaks(_, 0))
+    };
+    assert!(outcomes.iter().all(is_counted), "a case nobody counted");
 }

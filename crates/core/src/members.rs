@@ -2,7 +2,9 @@
 //! old one must be unable to decide anything before those of the new one can.
 //!
 //! * One node more: majorities of the old and of the new list still meet in a node that remembers,
-//!   so the nodes are told of the new list one after the other, and nobody waits.
+//!   so the nodes are told of the new list one after the other, and none of them waits. The node that is
+//!   added is barred before that, and waits when all others serve the new list: with its vote, half of
+//!   an even list would be enough, and two changes at once have half each.
 //! * Anything else: a barrier. Every node of both lists first refuses the old list; only when all
 //!   have confirmed that does the quarantine of the new list begin. The nodes that join are barred
 //!   first: a change that ends half-way then leaves nobody of the new list who could decide without
@@ -23,6 +25,7 @@ use crate::{
 const TRIES: usize = 8;
 
 const CHANGED_MEANWHILE: &str = "its record keeps changing: try again";
+const NOT_ADMITTED: &str = "it is not an admitted member of the old list";
 const QUICKER: &str = "another change of the member list was quicker: look at `leasehold nodes`";
 
 /// A member list, and what its clients expect of its nodes.
@@ -96,6 +99,8 @@ pub struct Succession {
 enum Stage {
     /// Who they are: first those of the new list, then the others.
     First { ours: Option<Vec<Facts>> },
+    /// Whether all of the old list serve the new one, now that the node that is added is barred.
+    Rolling { tries: usize },
     /// The node that is added.
     Added { tries: usize },
     /// That node, if its record was not written.
@@ -115,6 +120,8 @@ enum Stage {
 enum Whom {
     /// Those of the new list that the old one does not know.
     Joining,
+    /// The node that is added to a list that stays as it is.
+    Added,
     /// All of the old list.
     Old,
     /// All of the new list.
@@ -124,7 +131,7 @@ enum Whom {
 impl Whom {
     fn of(self) -> Side {
         match self {
-            Self::Joining | Self::New => Side::New,
+            Self::Joining | Self::Added | Self::New => Side::New,
             Self::Old => Side::Old,
         }
     }
@@ -267,6 +274,7 @@ impl Succession {
             Stage::First { .. } | Stage::Barred { .. } | Stage::Confirm { .. } => {
                 SuccessionStep::Ask(Side::Old)
             }
+            Stage::Rolling { .. } => SuccessionStep::Ask(Side::Old),
             Stage::Barrier { whom, .. } => SuccessionStep::Ask(whom.of()),
             Stage::Over => SuccessionStep::Done,
         }
@@ -295,6 +303,7 @@ impl Succession {
                 Err((member, reason)) => self.refuse(Side::New, member, &reason),
             },
             Stage::First { ours: Some(ours) } => self.decide(&ours, told.facts, lives),
+            Stage::Rolling { tries } => self.roll(tries, told.facts),
             Stage::Added { tries } | Stage::Adding { tries } => {
                 self.begin_to_wait(tries, told.facts, lives);
             }
@@ -358,22 +367,22 @@ impl Succession {
         if are_served && have_followed && self.has_begun_to_wait(ours) {
             return;
         }
+        let longest = self.new.longest_ttl(ours).max(self.old.longest_ttl(theirs));
+        let waits = self.new.policy.quarantine_for(longest);
         if self.adds_one_node() {
-            let can_follow =
-                |facts: &Facts| self.new.is_served_by(facts) || self.old.can_roll(facts);
-            match theirs.iter().position(|facts| !can_follow(facts)) {
-                None => return self.roll(theirs),
+            match theirs.iter().position(|facts| !self.can_follow(facts)) {
+                None if self.not_barred(Whom::Added, ours).is_empty() => {
+                    return self.roll(TRIES, theirs);
+                }
+                None => return self.bar((Whom::Added, TRIES, waits), ours, lives),
                 // Nothing was begun yet, so nothing is: a node that has to wait needs the others for it.
                 Some(index) if theirs.iter().all(|facts| !is_known(facts)) => {
-                    let reason = "it is not an admitted member of the old list";
-                    return self.refuse(Side::Old, index, reason);
+                    return self.refuse(Side::Old, index, NOT_ADMITTED);
                 }
                 // Half of them know the new list, and this one can no longer follow: all begin anew.
                 Some(_) => {}
             }
         }
-        let longest = self.new.longest_ttl(ours).max(self.old.longest_ttl(theirs));
-        let waits = self.new.policy.quarantine_for(longest);
         match self.not_barred(Whom::Joining, ours).is_empty() {
             true => self.bar((Whom::Old, TRIES, waits), theirs, lives),
             false => self.bar((Whom::Joining, TRIES, waits), ours, lives),
@@ -402,11 +411,25 @@ impl Succession {
         })
     }
 
+    /// Whether a node of the old list serves the new one, or may without waiting.
+    fn can_follow(&self, facts: &Facts) -> bool {
+        self.new.is_served_by(facts) || self.old.can_roll(facts)
+    }
+
     /// Tells the nodes of the old list of the new one. Each keeps its memory and its vote; its floor
-    /// goes up, so that the next change finds no number that only a removed node remembers. Then the
-    /// new node begins to wait, also if it had begun before: what the old list granted may have been
-    /// granted until now, and a later change must not find this node without its quarantine.
-    fn roll(&mut self, theirs: &[Facts]) {
+    /// goes up, so that the next change finds no number that only a removed node remembers. When all
+    /// were seen to serve the new list, the new node begins to wait: what the old list granted may have
+    /// been granted until now, and a later change must not find this node without its quarantine.
+    fn roll(&mut self, tries: usize, theirs: &[Facts]) {
+        match theirs.iter().position(|facts| !self.new.is_served_by(facts)) {
+            None => return self.stage = Stage::Added { tries: TRIES - 1 },
+            Some(index) if tries == 0 => return self.refuse(Side::Old, index, CHANGED_MEANWHILE),
+            Some(_) => {}
+        }
+        if let Some(index) = theirs.iter().position(|facts| !self.can_follow(facts)) {
+            let is_ours = self.old.is_known_to(&theirs[index]);
+            return self.refuse(Side::Old, index, if is_ours { NOT_ADMITTED } else { QUICKER });
+        }
         for (index, facts) in theirs.iter().enumerate() {
             let Some((text, record)) = read(facts).filter(|_| self.old.can_roll(facts)) else {
                 continue;
@@ -417,7 +440,7 @@ impl Succession {
             let record = Record { cluster: to.cluster, nodes: to.nodes, member, floor, ..record };
             self.replace(Side::Old, index, Some(text), record);
         }
-        self.stage = Stage::Added { tries: TRIES - 1 };
+        self.stage = Stage::Rolling { tries: tries - 1 };
     }
 
     /// Has the node that was added to the list begin its quarantine now.
@@ -475,7 +498,11 @@ impl Succession {
                 let name = &self.new.names[index];
                 !self.old.names.contains(name) && !self.old.is_known_to(&facts[index])
             };
-            whom != Whom::Joining || joins()
+            match whom {
+                Whom::Joining => joins(),
+                Whom::Added => self.added() == Some(index),
+                Whom::Old | Whom::New => true,
+            }
         };
         let is_open = |index: &usize| is_meant(*index) && !self.new.is_barred_for(&facts[*index]);
         (0..facts.len()).filter(is_open).collect()
@@ -490,6 +517,7 @@ impl Succession {
         let next = |whom| Stage::Barrier { whom, tries: TRIES, waits };
         match (self.not_barred(whom, facts).first(), whom) {
             (None, Whom::Joining) => self.stage = next(Whom::Old),
+            (None, Whom::Added) => self.stage = Stage::Rolling { tries: TRIES },
             (None, Whom::Old) => self.stage = next(Whom::New),
             (None, Whom::New) => self.stage = Stage::Barred { ours: None },
             (Some(index), _) if tries == 0 => self.refuse(whom.of(), *index, CHANGED_MEANWHILE),
@@ -678,6 +706,14 @@ mod tests {
             let step = tell(&mut change, &theirs);
             assert_eq!(step == SuccessionStep::Done, is_over, "{step:?}");
             if !is_over {
+                let SuccessionStep::Replace { of: Side::New, member: 3, record, .. } = step else {
+                    panic!("{step:?}")
+                };
+                assert_eq!(record.state, RecordState::Barred);
+                assert_eq!(change.step(), SuccessionStep::Ask(Side::New));
+                ours[3].record = Some(record.to_string());
+                assert_eq!(tell(&mut change, &ours), SuccessionStep::Ask(Side::Old));
+                assert_eq!(tell(&mut change, &theirs), SuccessionStep::Ask(Side::New));
                 let step = tell(&mut change, &ours);
                 let SuccessionStep::Replace { of: Side::New, member: 3, record, .. } = step else {
                     panic!("{step:?}")
@@ -685,6 +721,52 @@ mod tests {
                 assert_eq!((record.state, record.life), (RecordState::Quarantined, 7));
             }
         }
+    }
+
+    /// Two add different nodes to a list of two, and each has one of the two: with the node that it
+    /// added, each would have a quorum.
+    #[test]
+    fn a_node_that_is_added_does_not_vote_before_all_others_follow() {
+        use RecordState::{Admitted, Barred, Quarantined};
+        let (old, new) = (list(&["a", "b"]), list(&["a", "b", "c"]));
+        let (rival, first) = (list(&["a", "b", "d"]), Origin::First);
+        let theirs = ["a", "b"].map(|name| facts(&old, name, first, Admitted));
+        // A client of the new list met it before the change.
+        let early = facts(&new, "c", first, Admitted);
+        let mut change = Succession::new(old, new.clone());
+        tell(&mut change, &[theirs[0].clone(), theirs[1].clone(), early]);
+        let step = tell(&mut change, &theirs);
+        let SuccessionStep::Replace { of: Side::New, member: 2, record, .. } = &step else {
+            panic!("{step:?}")
+        };
+        assert_eq!(record.state, Barred);
+        assert_eq!(change.step(), SuccessionStep::Ask(Side::New));
+        let barred = facts(&new, "c", Origin::Succession, Barred);
+        let ours = [theirs[0].clone(), theirs[1].clone(), barred.clone()];
+        assert_eq!(tell(&mut change, &ours), SuccessionStep::Ask(Side::Old));
+        let steps = [tell(&mut change, &theirs), change.step()];
+        for (step, rolls) in steps.iter().zip([0, 1]) {
+            let SuccessionStep::Replace { of: Side::Old, member, record, .. } = step else {
+                panic!("{step:?}")
+            };
+            assert_eq!((*member, record.state), (rolls, Admitted));
+        }
+        assert_eq!(change.step(), SuccessionStep::Ask(Side::Old));
+        let followed = ["a", "b"].map(|name| facts(&new, name, first, Admitted));
+        let taken = [followed[0].clone(), facts(&rival, "b", first, Admitted)];
+        let mut beaten = change.clone();
+        let step = tell(&mut beaten, &taken);
+        assert!(
+            matches!(step, SuccessionStep::Refused { of: Side::Old, member: 1, .. }),
+            "{step:?}"
+        );
+        assert_eq!(tell(&mut change, &followed), SuccessionStep::Ask(Side::New));
+        let step = tell(&mut change, &[followed[0].clone(), followed[1].clone(), barred]);
+        assert!(
+            matches!(&step, SuccessionStep::Replace { of: Side::New, member: 2, record, .. }
+                if record.state == Quarantined),
+            "{step:?}"
+        );
     }
 
     #[test]
