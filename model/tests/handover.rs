@@ -1,5 +1,5 @@
 //! Why H is promised: leases differ in length, which the model does not know. A late refresh of a
-//! former user would give its own length to the lease that was handed over.
+//! former user would give its own length, if that is more, to the lease that was handed over.
 
 use std::time::Duration;
 
@@ -63,27 +63,35 @@ fn length(millis: u64) -> Ttl {
     Ttl::new(Duration::from_millis(millis)).unwrap()
 }
 
-/// What another is told two seconds after a short lease was handed over to a user who wants a long
-/// one, with this proposal, while the short one's refresh to 30 was under way.
-fn another_is_told(proposal: u64) -> Reply {
+/// What another is told two seconds after a lease was handed over to a user who wants it for `next`
+/// milliseconds, with this proposal, while a refresh to 30 of the one before it, for `first`, was under way.
+fn another_is_told(proposal: u64, first: u64, next: u64) -> Reply {
     let mut node = Node::new();
     let holder = Holder::new("handed over", 1).unwrap();
-    assert_eq!(node.acquire(0, &holder, 10, SHORT), Reply::Granted);
-    let (token, next) = (number(10), number(30));
-    let lock = node.lock.clone();
-    let refresh = Request::Extend { lock, holder: holder.clone(), token, next, ttl: length(SHORT) };
-    assert_eq!(node.acquire(100, &holder, proposal, LONG), Reply::Granted);
+    assert_eq!(node.acquire(0, &holder, 10, first), Reply::Granted);
+    let (token, raised) = (number(10), number(30));
+    let (lock, ttl) = (node.lock.clone(), length(first));
+    let refresh = Request::Extend { lock, holder: holder.clone(), token, next: raised, ttl };
+    assert_eq!(node.acquire(100, &holder, proposal, next), Reply::Granted);
     node.ask(200, &refresh);
     node.acquire(2_000, &Holder::new("another", 2).unwrap(), 40, SHORT)
 }
 
 #[test]
-fn a_late_refresh_would_shorten_what_was_handed_over_below_it() {
-    assert_eq!(another_is_told(20), Reply::Granted, "the rule is not needed");
+fn a_late_refresh_would_lengthen_what_was_handed_over_below_it() {
+    let reply = another_is_told(20, LONG, SHORT);
+    assert!(matches!(reply, Reply::Busy { .. }), "the rule is not needed: {reply:?}");
+}
+
+#[test]
+fn a_late_refresh_shortens_nothing() {
+    let reply = another_is_told(20, SHORT, LONG);
+    assert!(matches!(reply, Reply::Busy { .. }), "{reply:?}");
 }
 
 #[test]
 fn a_proposal_above_all_that_was_sent_keeps_its_length() {
-    let reply = another_is_told(31);
+    assert_eq!(another_is_told(31, LONG, SHORT), Reply::Granted);
+    let reply = another_is_told(31, SHORT, LONG);
     assert!(matches!(reply, Reply::Busy { .. }), "{reply:?}");
 }
