@@ -96,7 +96,7 @@ fn a_node_that_is_added_to_three_waits_for_the_longest_lease() {
 }
 
 /// What clients of the lists below have in their URL.
-const BRIEF: &str = "&max_clock_skew=200ms&max_ttl=2s";
+const BRIEF: &str = "&max_clock_skew=200ms&max_ttl=4s";
 
 /// Three members of which only the first stays in the next list, which has others beside it.
 struct Replacement {
@@ -138,13 +138,13 @@ impl Replacement {
 }
 
 /// Longer than the members of the next list would have to wait.
-const LONG_ENOUGH: Duration = Duration::from_secs(6);
+const LONG_ENOUGH: Duration = Duration::from_secs(8);
 
 #[test]
 fn a_change_that_failed_half_way_lets_no_second_holder_in() {
     on_each_server(|server| {
         let lists = Replacement::of(server, 2);
-        let mut kept = lists.old.client().keep("2s");
+        let mut kept = lists.old.client().keep("4s");
         lists.fail_half_way();
         stays_kept(LONG_ENOUGH, &mut kept, &[&lists.next()]);
         lists.finish();
@@ -157,7 +157,7 @@ fn a_change_that_failed_half_way_lets_no_second_holder_in() {
 fn a_change_that_failed_half_way_lets_no_second_holder_in_when_its_members_restart() {
     on_each_server(|server| {
         let lists = Replacement::of(server, 2);
-        let mut kept = lists.old.client().keep("2s");
+        let mut kept = lists.old.client().keep("4s");
         lists.fail_half_way();
         for member in lists.old.servers[..1].iter().chain(&lists.joining) {
             member.command(&["SAVE"]).unwrap();
@@ -176,7 +176,7 @@ fn three_nodes_that_become_one_wait_for_the_leases_of_the_others() {
         let lists = Replacement::of(server, 0);
         let first = &lists.old.servers[0];
         first.pause();
-        let held = lists.old.client().acquire(LOCK, "2s");
+        let held = lists.old.client().acquire(LOCK, "4s");
         first.resume();
         assert!(!first.exists(&key(LOCK)), "the others granted it");
         lists.change().unwrap();
