@@ -187,3 +187,22 @@ fn a_holder_that_stood_still_is_excused_until_it_reads_a_clock() {
     assert_excused(&history(told, second(), Vec::new()), why);
     assert_broken(&history(stood(), second(), Vec::new()));
 }
+
+/// The first is extended at 1300, after the step, by the votes of these nodes.
+fn extended(votes: [usize; 2]) -> Vec<At<Event>> {
+    let mut extension = hold(10, 1_300, 3_000, votes);
+    extension.retain_mut(|line| match &mut line.what {
+        Event::Ballot(ballot) => {
+            ballot.kind = "extend".into();
+            true
+        }
+        _ => false,
+    });
+    [first(), extension].concat()
+}
+
+#[test]
+fn a_server_that_extended_the_lease_after_its_step_excuses_nothing() {
+    assert_broken(&history(extended([0, 1]), second(), ahead()));
+    assert_excused(&history(extended([0, 2]), second(), ahead()), "1 overlap(s) excused");
+}

@@ -165,10 +165,14 @@ impl List {
             3 if count > 1 => _ = list.nodes.remove(chance.index(count)),
             // Down to one node.
             4 if count > 1 => list.nodes = vec![chance.index(count)],
-            3..=7 => list.nodes = (count..2 * count).map(|node| node + apart).collect(),
-            _ => {
-                list.max_ttl = [SHORT, 2 * MAX_TTL][chance.index(2)];
+            3..=7 => {
+                list.nodes = (count..2 * count).map(|node| node + apart).collect();
+                // Nodes that are all new remember no lease of before: only the wait stands between.
+                if chance.percent(60) {
+                    list.max_ttl = SHORT;
+                }
             }
+            _ => list.max_ttl = [SHORT, 2 * MAX_TTL][chance.index(2)],
         }
         list
     }

@@ -1,8 +1,8 @@
 //! What DESIGN.md leaves over of two holders, under "By whose clock", and nothing else.
 //!
 //! X holds a lock, and Y is granted it. A server that voted for Y ended X's lease early, because
-//! its clock had gone ahead since X asked; or X stood still since, and its clock missed that. The
-//! overlap is excused
+//! its clock had gone ahead since X last asked it for the lease; or X stood still since, and its clock
+//! missed that. The overlap is excused
 //!
 //! * up to X's next reading of that server's clock, after which X knows: what X believes beyond it is
 //!   not excused;
@@ -15,7 +15,7 @@
 
 use std::collections::HashMap;
 
-use super::{Overlap, Section, ballots};
+use super::{Overlap, Section, Won, ballots};
 use crate::history::{Ballot, Event, History, ServerEvent};
 
 /// What drift may do to a clock, as the library allows for it: 1 %, and 2 ms.
@@ -132,13 +132,14 @@ impl<'a> Clocks<'a> {
     fn excuse_of(&self, x: &Section, y: &Section, overlap: &Overlap<'_>) -> Option<Excuse> {
         let start = self.history.meta.started;
         let lasts = overlap.to() - overlap.from();
-        let (asked, until) = (start + x.asked, start + overlap.to());
+        let until = start + overlap.to();
         let (ballot, won) = self.ballot_of(y)?;
         let (of_x, of_y) = (self.client(x)?, self.client(y)?);
         ballot.votes.iter().find_map(|vote| {
             let server = self.servers.get(vote.run.as_str())?;
             let steps = self.steps.get(server).map_or(&[][..], Vec::as_slice);
             let node = vote.node.as_str();
+            let asked = self.last_asked(x, &vote.run, until).unwrap_or(start + x.asked);
             let is_unread = |step: &Step, steps: &[Step]| {
                 step.to > asked
                     && of_x.noticed(node, step, steps).is_none_or(|noticed| noticed >= until)
@@ -188,6 +189,19 @@ impl<'a> Clocks<'a> {
         let is_of = |holder, life| (holder, life) == (section.holder, section.life);
         all.find(|won| is_of(won.holder, won.life) && is_its(won.ballot))
             .map(|won| (won.ballot, won.at))
+    }
+
+    /// When a holder last asked this process of a server for its lease, of what it granted before
+    /// `until`: what the clock did before that, ended no lease early.
+    fn last_asked(&self, section: &Section, run: &str, until: u64) -> Option<u64> {
+        let is_its = |won: &Won<'_>| {
+            (won.holder, won.life) == (section.holder, section.life)
+                && (won.ballot.lock == section.lock && won.ballot.fence == section.fence)
+                && won.at < until
+                && won.ballot.votes.iter().any(|vote| vote.run == run)
+        };
+        let all = ballots(self.history).into_iter();
+        all.filter(is_its).map(|won| won.ballot.asked_at).max()
     }
 
     /// Whether a client that asked for votes at `asked` knew that this clock was off, or knew at `won`,

@@ -90,6 +90,9 @@ pub enum SuccessionStep {
 pub struct Succession {
     old: MemberList,
     new: MemberList,
+    /// By member of the new list: whether its server is in the old one under no name. All lists of
+    /// one have the same fingerprint, so a record does not tell which list it is of.
+    joins: Vec<bool>,
     todo: VecDeque<SuccessionStep>,
     stage: Stage,
 }
@@ -257,7 +260,7 @@ impl Succession {
     /// A change from `old` to `new` of which nothing is known yet: it may have been begun before.
     pub fn new(old: MemberList, new: MemberList) -> Self {
         let stage = Stage::First { ours: None };
-        Self { old, new, todo: VecDeque::new(), stage }
+        Self { old, new, joins: Vec::new(), todo: VecDeque::new(), stage }
     }
 
     /// What to do next. Steps are done one after the other.
@@ -360,6 +363,9 @@ impl Succession {
     }
 
     fn decide(&mut self, ours: &[Facts], theirs: &[Facts], lives: impl FnMut() -> u128) {
+        let of_old = |facts| theirs.iter().any(|it| is_one_server(facts, it));
+        let joins = |(name, facts)| !self.old.names.contains(name) && !of_old(facts);
+        self.joins = self.new.names.iter().zip(ours).map(joins).collect();
         let is_known = |facts: &Facts| self.new.is_known_to(facts);
         let have_followed =
             theirs.iter().enumerate().all(|(at, it)| self.has_followed(at, it, ours));
@@ -394,19 +400,21 @@ impl Succession {
     /// have another name in the next, and be the same.
     fn has_followed(&self, index: usize, facts: &Facts, ours: &[Facts]) -> bool {
         read(facts).is_some_and(|(_, record)| {
-            let mut lives = ours.iter().filter_map(read).map(|(_, ours)| ours.life);
             let stays = self.new.names.contains(&self.old.names[index])
-                || lives.any(|life| life == record.life);
+                || ours.iter().any(|it| is_one_server(facts, it));
             let has_left = record.state == RecordState::Barred;
             self.new.policy.is_list_of(&record) && (stays || has_left)
         })
     }
 
-    /// Whether the node that is added, where one is, was told to: one that began to wait before all
-    /// others knew of it began too early.
+    /// Whether the node that is added, where one is, was told to wait: one that began before all others
+    /// knew of it began too early. So did the only node of a list, whose record may be that of a client
+    /// which was started before the change.
     fn has_begun_to_wait(&self, ours: &[Facts]) -> bool {
-        let added = self.added().filter(|_| self.adds_one_node());
-        added.is_none_or(|index| {
+        let must_be_told = |index: &usize| {
+            self.adds_one_node() || (self.new.names.len() == 1 && self.joins[*index])
+        };
+        self.added().filter(must_be_told).is_none_or(|index| {
             read(&ours[index]).is_some_and(|(_, record)| record.origin != Origin::First)
         })
     }
@@ -492,17 +500,10 @@ impl Succession {
     /// Which of these nodes are to be barred. Also one that knows the new list but waits already: it must
     /// begin to wait again.
     fn not_barred(&self, whom: Whom, facts: &[Facts]) -> Vec<usize> {
-        let is_meant = |index: usize| {
-            // One of the old list that is renamed does not join.
-            let joins = || {
-                let name = &self.new.names[index];
-                !self.old.names.contains(name) && !self.old.is_known_to(&facts[index])
-            };
-            match whom {
-                Whom::Joining => joins(),
-                Whom::Added => self.added() == Some(index),
-                Whom::Old | Whom::New => true,
-            }
+        let is_meant = |index: usize| match whom {
+            Whom::Joining => self.joins[index],
+            Whom::Added => self.added() == Some(index),
+            Whom::Old | Whom::New => true,
         };
         let is_open = |index: &usize| is_meant(*index) && !self.new.is_barred_for(&facts[*index]);
         (0..facts.len()).filter(is_open).collect()
@@ -628,6 +629,13 @@ impl Init {
         let step = admission.examine(sent, received, facts, life, &peers);
         (admission, step)
     }
+}
+
+/// Whether these facts are of one server. One that copied another shows that one's record, and two
+/// files on one machine show one run id.
+fn is_one_server(a: &Facts, b: &Facts) -> bool {
+    let life = |facts| read(facts).map(|(_, record)| record.life);
+    life(a).is_some() && life(a) == life(b) && a.server.run_id == b.server.run_id
 }
 
 /// The record of a node, as text and as read.
@@ -811,13 +819,45 @@ mod tests {
         let mut change = Succession::new(old.clone(), new.clone());
         tell(&mut change, &ours);
         let step = tell(&mut change, &theirs);
+        let SuccessionStep::Replace { of: Side::New, member: 0, record, .. } = step else {
+            panic!("{step:?}")
+        };
+        assert_eq!(record.state, RecordState::Barred);
+        assert_eq!(change.step(), SuccessionStep::Ask(Side::New));
+        let barred = [facts(&new, "b", Origin::Succession, RecordState::Barred)];
+        assert_eq!(tell(&mut change, &barred), SuccessionStep::Ask(Side::Old));
+        let step = tell(&mut change, &theirs);
         let SuccessionStep::Replace { of: Side::Old, member: 0, record, .. } = step else {
             panic!("{step:?}")
         };
         assert_eq!(record.state, RecordState::Barred);
         // The same node under another name, which nobody has to leave.
-        let mut change = Succession::new(old, new);
+        let mut change = Succession::new(old.clone(), new.clone());
         tell(&mut change, &theirs);
         assert_eq!(tell(&mut change, &theirs), SuccessionStep::Done);
+        // Another one, which copied the first.
+        let mut copy = theirs[0].clone();
+        copy.server.run_id = "run-b".into();
+        let mut change = Succession::new(old, new);
+        tell(&mut change, &[copy]);
+        let step = tell(&mut change, &theirs);
+        assert!(matches!(step, SuccessionStep::Replace { of: Side::New, .. }), "{step:?}");
+    }
+
+    /// A client met the next node before the change, and the change ended when the first node was barred.
+    #[test]
+    fn a_change_to_one_node_that_was_begun_before_has_it_wait_all_the_same() {
+        use RecordState::{Admitted, Barred, Quarantined};
+        let (old, new) = (list(&["a"]), list(&["b"]));
+        let theirs = [facts(&new, "a", Origin::Succession, Barred)];
+        for state in [Quarantined, Admitted] {
+            for (origin, is_over) in [(Origin::First, false), (Origin::Succession, true)] {
+                let ours = [facts(&new, "b", origin, state)];
+                let mut change = Succession::new(old.clone(), new.clone());
+                tell(&mut change, &ours);
+                let step = tell(&mut change, &theirs);
+                assert_eq!(step == SuccessionStep::Done, is_over, "{step:?}");
+            }
+        }
     }
 }
