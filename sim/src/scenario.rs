@@ -126,6 +126,12 @@ pub const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
 pub const RIGHT_WITHIN: u64 = 380;
 
 impl Scenario {
+    /// The longest lease of any list.
+    pub(crate) fn longest_ttl(&self) -> Duration {
+        let lists = self.lists.iter().flat_map(|lists| &lists.all);
+        lists.map(|list| list.max_ttl).fold(MAX_TTL, Duration::max)
+    }
+
     /// The world of a seed.
     pub fn new(seed: u64, wishes: Wishes) -> Self {
         let mut chance = Chance::new(seed);

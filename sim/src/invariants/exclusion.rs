@@ -104,12 +104,13 @@ impl Exclusion {
             let missing = missing - missing / 50;
             let still = self.readings.stood_still(first_in, *server, first.asked);
             let steps = self.readings.steps(*server, from, to);
-            if from + ttl + ttl / 50 < to && still.by == 0 {
-                // It had kept the lease for as long as it was asked to: the first does not rest on it.
-                continue;
-            }
             // One that did not take the last extension owes less than the first believes in.
             let owed = (from + ttl).saturating_sub(to);
+            if owed <= ttl / 100 && still.by == 0 {
+                // It kept the lease for as long as it was asked to, but for drift: the first does not
+                // rest on it.
+                continue;
+            }
             let owed = if still.by == 0 { missing.min(owed - owed / 50) } else { missing };
             if steps.ahead + still.by < owed || steps.ahead + still.by == 0 {
                 return false;

@@ -115,7 +115,7 @@ impl World {
                 self.write_set_up((node, run), expected, record, tries);
             }
             Change::FreeTheOwned => {
-                let longest = MAX_TTL.as_nanos() as Time;
+                let longest = self.scenario.longest_ttl().as_nanos() as Time;
                 for server in &mut self.servers {
                     self.locks
                         .iter()
