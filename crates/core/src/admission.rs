@@ -315,6 +315,16 @@ impl Admission {
         self.clock.offset_micros()
     }
 
+    /// The offset by which proposals follow its clock. Where it waits when it forgot, its clock is past
+    /// all of them by then. Where it does not, the least that its clock may show: its next life begins
+    /// with what it shows.
+    pub(crate) fn offset_to_follow(&self) -> Option<i64> {
+        match self.policy.quarantine {
+            true => self.clock.offset_micros(),
+            false => self.clock.bounds().map(Bounds::least_offset),
+        }
+    }
+
     /// What is known of its clock.
     pub(crate) fn clock(&self) -> Option<Bounds> {
         self.clock.bounds()
@@ -555,6 +565,12 @@ impl Admission {
             self.standing = Standing::Foreign { reason };
             return AdmissionStep::Settled;
         }
+        if peers.is_one_barred {
+            // It may have been barred itself, and holders of the old list may have leases still.
+            let (until, cause) = (now.plus(LOOKED_AT_EVERY), Cause::Barred);
+            self.standing = Standing::Waiting { until, cause };
+            return AdmissionStep::Settled;
+        }
         let run_id = &facts.server.run_id;
         let blank = self.blank.take().filter(|(blank, _)| blank == run_id);
         let (_, since) = self.blank.insert(blank.unwrap_or_else(|| (run_id.clone(), sent)));
@@ -577,6 +593,8 @@ impl Admission {
         peers: &Peers,
     ) -> AdmissionStep {
         let mut record = self.new_life(facts, old.map(|(_, record)| record), life);
+        // It may have had to wait for as long as the others have to, for what an older list granted.
+        record.waits = record.waits.max(peers.waits);
         if record.state == RecordState::Quarantined {
             record.clocks = self.clocks_to_wait_by(now, peers);
         }
@@ -683,7 +701,7 @@ impl Admission {
         (!is_ours).then(|| {
             format!(
                 "it belongs to cluster {} of {} node(s), you are configured for cluster {} of {}: \
-                 give every client the same member list, spelled the same way",
+                 give every client the same member list, spelled the same way, and the same quarantine",
                 record.cluster, record.nodes, self.policy.cluster, self.policy.nodes
             )
         })

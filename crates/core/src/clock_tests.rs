@@ -1123,6 +1123,67 @@ fn no_record_is_written_to_a_blank_node_while_a_member_belongs_to_another_list()
     assert!(cluster.look(0) > 0 || cluster.nodes[0].record.is_some());
 }
 
+/// A change of the list barred all of them and was given up; two had no disk and restart.
+#[test]
+fn no_record_is_written_to_a_blank_node_while_a_member_is_barred() {
+    let mut cluster = Cluster::new(3);
+    cluster.nodes[0].record.as_mut().unwrap().state = RecordState::Barred;
+    cluster.forget(1);
+    cluster.forget(2);
+    cluster.watch(3 * QUARANTINE);
+    assert!(cluster.nodes[1..].iter().all(|node| node.record.is_none()));
+    assert_eq!(cluster.votes(), [false; 3]);
+}
+
+/// They wait for what an older list granted, and one of them loses its record meanwhile.
+#[test]
+fn a_node_that_forgets_how_long_it_has_to_wait_waits_for_as_long_as_the_others() {
+    let mut cluster = Cluster::new(3);
+    let day = Duration::from_secs(86_400);
+    for node in &mut cluster.nodes {
+        let record = node.record.as_mut().unwrap();
+        (record.state, record.waits) = (RecordState::Quarantined, Some(day));
+    }
+    cluster.forget(2);
+    cluster.look_at_all();
+    cluster.look_at_all();
+    assert_eq!(cluster.record(2).waits, Some(day));
+    // Those that vote have nothing to wait for any more.
+    for node in &mut cluster.nodes[..2] {
+        let record = node.record.as_mut().unwrap();
+        (record.state, record.waits) = (RecordState::Admitted, None);
+    }
+    cluster.forget(2);
+    cluster.look_at_all();
+    cluster.look_at_all();
+    assert_eq!(
+        (cluster.record(2).state, cluster.record(2).waits),
+        (RecordState::Quarantined, None)
+    );
+}
+
+/// The next life of such a node begins with what its clock shows, as it does not wait.
+#[test]
+fn a_proposal_is_never_ahead_of_the_clock_of_a_node_that_does_not_wait() {
+    for waits in [false, true] {
+        let mut cluster = Cluster::new(1);
+        cluster.policy.quarantine = waits;
+        cluster.newcomer();
+        // Slow on its way there only: the clock is read at the end.
+        let sent = cluster.now();
+        cluster.pass(SECOND);
+        let (received, facts) = (cluster.now(), cluster.facts(0));
+        let peers = crate::Peers::none(ClockSample { sent, received, clock: facts.clock });
+        cluster.members[0].examine(sent, received, &facts, 1, &peers);
+        let mut outlook = crate::Outlook::default();
+        outlook.add(&cluster.members[0]);
+        let (lock, wall) = (LockName::new("l").unwrap(), || WallMicros(0));
+        let next =
+            crate::Proposals::default().next(&lock, Fence::ZERO, outlook, cluster.now(), wall);
+        assert_eq!(next <= Fence::from_clock(cluster.clock(0)), !waits, "{next}");
+    }
+}
+
 #[test]
 fn a_clock_that_is_not_in_line_raises_no_floor() {
     let retention = Duration::from_secs(3600);

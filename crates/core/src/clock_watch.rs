@@ -81,6 +81,11 @@ impl Bounds {
         WallMicros(micros(now).saturating_add(self.high).max(0) as u64)
     }
 
+    /// Node clock minus ours, in microseconds, at least.
+    pub(crate) fn least_offset(self) -> i64 {
+        self.low
+    }
+
     /// What the node's clock shows at `now`, at least.
     pub(crate) fn earliest(self, now: Moment) -> WallMicros {
         WallMicros(micros(now).saturating_add(self.low).max(0) as u64)

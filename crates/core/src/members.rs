@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::{
     Admission, AdmissionPolicy, AdmissionStep, ClockSample, Facts, Fence, Moment, NodeError,
-    Origin, Record, RecordState, Roster, Standing,
+    Origin, Record, RecordState, Roster, Standing, WallMicros,
 };
 
 /// A record that another client changes meanwhile is read again, and so often at most.
@@ -93,6 +93,10 @@ pub struct Succession {
     /// By member of the new list: whether its server is in the old one under no name. All lists of
     /// one have the same fingerprint, so a record does not tell which list it is of.
     joins: Vec<bool>,
+    /// By member of the old list: its number in the new one, under whatever name.
+    stays: Vec<Option<usize>>,
+    /// What the clocks of the new list showed at most, and when they were asked.
+    clock: (Moment, WallMicros),
     todo: VecDeque<SuccessionStep>,
     stage: Stage,
 }
@@ -207,13 +211,6 @@ impl MemberList {
         })
     }
 
-    /// Whether this node refuses all lists but this one, and this one for now.
-    fn is_barred_for(&self, facts: &Facts) -> bool {
-        read(facts).is_some_and(|(_, record)| {
-            self.policy.is_list_of(&record) && record.state == RecordState::Barred
-        })
-    }
-
     /// Whether a node of this list may go on in the next one with what it remembers.
     fn can_roll(&self, facts: &Facts) -> bool {
         read(facts).is_some_and(|(_, record)| {
@@ -248,7 +245,7 @@ impl MemberList {
             replication_id: facts.server.replication_id.clone(),
             origin: Origin::Succession,
             state,
-            floor: Fence::from_clock(facts.clock),
+            floor: Fence::ZERO,
             born: facts.clock,
             waits: None,
             clocks: Vec::new(),
@@ -260,7 +257,9 @@ impl Succession {
     /// A change from `old` to `new` of which nothing is known yet: it may have been begun before.
     pub fn new(old: MemberList, new: MemberList) -> Self {
         let stage = Stage::First { ours: None };
-        Self { old, new, joins: Vec::new(), todo: VecDeque::new(), stage }
+        let clock = (Moment::default(), WallMicros(0));
+        let (joins, stays) = (Vec::new(), Vec::new());
+        Self { old, new, joins, stays, clock, todo: VecDeque::new(), stage }
     }
 
     /// What to do next. Steps are done one after the other.
@@ -302,16 +301,20 @@ impl Succession {
     pub fn told(&mut self, told: Told<'_>, lives: impl FnMut() -> u128) {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::First { ours: None } => match self.new.compare_clocks(told) {
-                Ok(_) => self.stage = Stage::First { ours: Some(told.facts.to_vec()) },
+                Ok(_) => {
+                    let shown = told.facts.iter().map(|facts| facts.clock).max();
+                    self.clock = (told.sent, shown.unwrap_or_default());
+                    self.stage = Stage::First { ours: Some(told.facts.to_vec()) };
+                }
                 Err((member, reason)) => self.refuse(Side::New, member, &reason),
             },
-            Stage::First { ours: Some(ours) } => self.decide(&ours, told.facts, lives),
-            Stage::Rolling { tries } => self.roll(tries, told.facts),
+            Stage::First { ours: Some(ours) } => self.decide(&ours, told, lives),
+            Stage::Rolling { tries } => self.roll(tries, told),
             Stage::Added { tries } | Stage::Adding { tries } => {
-                self.begin_to_wait(tries, told.facts, lives);
+                self.begin_to_wait(tries, told, lives);
             }
             Stage::Barrier { whom, tries, waits } => {
-                self.look_at_the_barrier((whom, tries, waits), told.facts, lives);
+                self.look_at_the_barrier((whom, tries, waits), told, lives);
             }
             Stage::Barred { ours: None } => {
                 self.stage = Stage::Barred { ours: Some(told.facts.to_vec()) };
@@ -331,13 +334,6 @@ impl Succession {
                 }
             }
             Stage::Over => {}
-        }
-    }
-
-    fn list(&self, of: Side) -> &MemberList {
-        match of {
-            Side::Old => &self.old,
-            Side::New => &self.new,
         }
     }
 
@@ -362,10 +358,14 @@ impl Succession {
         self.new.names.iter().position(|name| !self.old.names.contains(name))
     }
 
-    fn decide(&mut self, ours: &[Facts], theirs: &[Facts], lives: impl FnMut() -> u128) {
-        let of_old = |facts| theirs.iter().any(|it| is_one_server(facts, it));
-        let joins = |(name, facts)| !self.old.names.contains(name) && !of_old(facts);
-        self.joins = self.new.names.iter().zip(ours).map(joins).collect();
+    fn decide(&mut self, ours: &[Facts], told: Told<'_>, lives: impl FnMut() -> u128) {
+        let theirs = told.facts;
+        let name_of = |name| self.new.names.iter().position(|it| it == name);
+        let stays = |(name, facts)| {
+            name_of(name).or_else(|| ours.iter().position(|it| is_one_server(facts, it)))
+        };
+        self.stays = self.old.names.iter().zip(theirs).map(stays).collect();
+        self.joins = (0..ours.len()).map(|index| !self.stays.contains(&Some(index))).collect();
         let is_known = |facts: &Facts| self.new.is_known_to(facts);
         let have_followed =
             theirs.iter().enumerate().all(|(at, it)| self.has_followed(at, it, ours));
@@ -374,13 +374,20 @@ impl Succession {
             return;
         }
         let longest = self.new.longest_ttl(ours).max(self.old.longest_ttl(theirs));
-        let waits = self.new.policy.quarantine_for(longest);
+        // Also for what a list before the old one granted, if that is waited for still.
+        let waits = self.new.policy.quarantine_for(longest).max(longest_wait(ours, theirs));
         if self.adds_one_node() {
             match theirs.iter().position(|facts| !self.can_follow(facts)) {
-                None if self.not_barred(Whom::Added, ours).is_empty() => {
-                    return self.roll(TRIES, theirs);
+                None if self.not_barred(Whom::Added, waits, ours).is_empty() => {
+                    return self.roll(TRIES, told);
                 }
-                None => return self.bar((Whom::Added, TRIES, waits), ours, lives),
+                None => {
+                    return self.bar(
+                        (Whom::Added, TRIES, waits),
+                        Told { facts: ours, ..told },
+                        lives,
+                    );
+                }
                 // Nothing was begun yet, so nothing is: a node that has to wait needs the others for it.
                 Some(index) if theirs.iter().all(|facts| !is_known(facts)) => {
                     return self.refuse(Side::Old, index, NOT_ADMITTED);
@@ -389,9 +396,9 @@ impl Succession {
                 Some(_) => {}
             }
         }
-        match self.not_barred(Whom::Joining, ours).is_empty() {
-            true => self.bar((Whom::Old, TRIES, waits), theirs, lives),
-            false => self.bar((Whom::Joining, TRIES, waits), ours, lives),
+        match self.not_barred(Whom::Joining, waits, ours).is_empty() {
+            true => self.bar((Whom::Old, TRIES, waits), told, lives),
+            false => self.bar((Whom::Joining, TRIES, waits), Told { facts: ours, ..told }, lives),
         }
     }
 
@@ -400,10 +407,14 @@ impl Succession {
     /// have another name in the next, and be the same.
     fn has_followed(&self, index: usize, facts: &Facts, ours: &[Facts]) -> bool {
         read(facts).is_some_and(|(_, record)| {
-            let stays = self.new.names.contains(&self.old.names[index])
-                || ours.iter().any(|it| is_one_server(facts, it));
+            let is_itself = |of: usize| {
+                record.member == self.new.policy.member(&self.new.names[of])
+                    && (self.old.names[index] == self.new.names[of]
+                        || is_one_server(facts, &ours[of]))
+            };
             let has_left = record.state == RecordState::Barred;
-            self.new.policy.is_list_of(&record) && (stays || has_left)
+            let follows = self.stays[index].map_or(has_left, |of| is_itself(of) || has_left);
+            self.new.policy.is_list_of(&record) && follows
         })
     }
 
@@ -428,7 +439,8 @@ impl Succession {
     /// goes up, so that the next change finds no number that only a removed node remembers. When all
     /// were seen to serve the new list, the new node begins to wait: what the old list granted may have
     /// been granted until now, and a later change must not find this node without its quarantine.
-    fn roll(&mut self, tries: usize, theirs: &[Facts]) {
+    fn roll(&mut self, tries: usize, told: Told<'_>) {
+        let theirs = told.facts;
         match theirs.iter().position(|facts| !self.new.is_served_by(facts)) {
             None => return self.stage = Stage::Added { tries: TRIES - 1 },
             Some(index) if tries == 0 => return self.refuse(Side::Old, index, CHANGED_MEANWHILE),
@@ -442,9 +454,9 @@ impl Succession {
             let Some((text, record)) = read(facts).filter(|_| self.old.can_roll(facts)) else {
                 continue;
             };
-            let floor = record.floor.max(Fence::from_clock(facts.clock));
+            let floor = record.floor.max(self.floor_by_clock(told.received, facts));
             let to = &self.new.policy;
-            let member = to.member(&self.old.names[index]);
+            let member = to.member(self.name_of(Side::Old, index));
             let record = Record { cluster: to.cluster, nodes: to.nodes, member, floor, ..record };
             self.replace(Side::Old, index, Some(text), record);
         }
@@ -452,7 +464,8 @@ impl Succession {
     }
 
     /// Has the node that was added to the list begin its quarantine now.
-    fn begin_to_wait(&mut self, tries: usize, ours: &[Facts], mut lives: impl FnMut() -> u128) {
+    fn begin_to_wait(&mut self, tries: usize, told: Told<'_>, mut lives: impl FnMut() -> u128) {
+        let ours = told.facts;
         self.stage = Stage::Adding { tries };
         let Some(index) = self.added() else {
             return self.stage = Stage::Confirm { ours: None };
@@ -462,11 +475,13 @@ impl Succession {
         if old.as_ref().is_some_and(|(_, record)| !self.new.policy.is_list_of(record)) {
             return self.refuse(Side::New, index, "it belongs to another list");
         }
-        let floor = old.as_ref().map_or(Fence::ZERO, |(_, record)| record.floor);
+        let (floor, waits) =
+            old.as_ref().map_or((Fence::ZERO, None), |(_, it)| (it.floor, it.waits));
         let name = &self.new.names[index];
         let state = RecordState::Quarantined;
         let record = self.new.record_of_a_change(name, facts, state, lives());
-        self.replace(Side::New, index, old.map(|(text, _)| text), Record { floor, ..record });
+        let record = Record { floor, waits, ..record };
+        self.replace(Side::New, index, old.map(|(text, _)| text), record);
     }
 
     /// Makes these nodes refuse all lists but the new one, and that one for now. What is barred waits
@@ -475,54 +490,85 @@ impl Succession {
     fn bar(
         &mut self,
         (whom, tries, waits): (Whom, usize, Duration),
-        facts: &[Facts],
+        told: Told<'_>,
         mut lives: impl FnMut() -> u128,
     ) {
         self.stage = Stage::Barrier { whom, tries: tries - 1, waits };
         let of = whom.of();
-        for index in self.not_barred(whom, facts) {
-            let facts = &facts[index];
+        for index in self.not_barred(whom, waits, told.facts) {
+            let facts = &told.facts[index];
             let old = read(facts);
             if let Some((_, record)) = &old
                 && !self.new.policy.is_list_of(record)
-                && !self.list(of).policy.is_list_of(record)
+                && !self.old.policy.is_list_of(record)
             {
                 return self.refuse(of, index, "it belongs to neither list");
             }
-            let name = &self.list(of).names[index];
+            let name = self.name_of(of, index);
             let record = self.new.record_of_a_change(name, facts, RecordState::Barred, lives());
-            let floor = old.as_ref().map_or(record.floor, |(_, old)| record.floor.max(old.floor));
-            let record = Record { floor, waits: Some(waits), ..record };
+            let (floor, waited) =
+                old.as_ref().map_or((Fence::ZERO, None), |(_, it)| (it.floor, it.waits));
+            let floor = floor.max(self.floor_by_clock(told.received, facts));
+            let record = Record { floor, waits: waited.max(Some(waits)), ..record };
             self.replace(of, index, old.map(|(text, _)| text), record);
         }
     }
 
+    /// The name of a member as the new list has it, or as the old one has it if it leaves.
+    fn name_of(&self, of: Side, index: usize) -> &str {
+        match of {
+            Side::New => &self.new.names[index],
+            Side::Old => match self.stays[index] {
+                Some(stays) => &self.new.names[stays],
+                None => &self.old.names[index],
+            },
+        }
+    }
+
+    /// The floor that a node's clock gives where nobody remembers. One that is ahead of all clocks of the
+    /// new list may be wrong, and it may leave for that.
+    fn floor_by_clock(&self, now: Moment, facts: &Facts) -> Fence {
+        let (asked, shown) = self.clock;
+        let most = now.since(asked).saturating_add(self.new.policy.max_clock_skew).as_micros();
+        let latest = shown.0.saturating_add(u64::try_from(most).unwrap_or(u64::MAX));
+        Fence::from_clock(WallMicros(facts.clock.0.min(latest)))
+    }
+
     /// Which of these nodes are to be barred. Also one that knows the new list but waits already: it must
-    /// begin to wait again.
-    fn not_barred(&self, whom: Whom, facts: &[Facts]) -> Vec<usize> {
+    /// begin to wait again. And one that an earlier change barred under another name, or to wait less.
+    fn not_barred(&self, whom: Whom, waits: Duration, facts: &[Facts]) -> Vec<usize> {
         let is_meant = |index: usize| match whom {
             Whom::Joining => self.joins[index],
             Whom::Added => self.added() == Some(index),
             Whom::Old | Whom::New => true,
         };
-        let is_open = |index: &usize| is_meant(*index) && !self.new.is_barred_for(&facts[*index]);
+        let is_barred = |index: usize| {
+            let name = self.new.policy.member(self.name_of(whom.of(), index));
+            read(&facts[index]).is_some_and(|(_, record)| {
+                self.new.policy.is_list_of(&record)
+                    && record.state == RecordState::Barred
+                    && record.member == name
+                    && record.waits >= Some(waits)
+            })
+        };
+        let is_open = |index: &usize| is_meant(*index) && !is_barred(*index);
         (0..facts.len()).filter(is_open).collect()
     }
 
     fn look_at_the_barrier(
         &mut self,
         (whom, tries, waits): (Whom, usize, Duration),
-        facts: &[Facts],
+        told: Told<'_>,
         lives: impl FnMut() -> u128,
     ) {
         let next = |whom| Stage::Barrier { whom, tries: TRIES, waits };
-        match (self.not_barred(whom, facts).first(), whom) {
+        match (self.not_barred(whom, waits, told.facts).first(), whom) {
             (None, Whom::Joining) => self.stage = next(Whom::Old),
             (None, Whom::Added) => self.stage = Stage::Rolling { tries: TRIES },
             (None, Whom::Old) => self.stage = next(Whom::New),
             (None, Whom::New) => self.stage = Stage::Barred { ours: None },
             (Some(index), _) if tries == 0 => self.refuse(whom.of(), *index, CHANGED_MEANWHILE),
-            (Some(_), _) => self.bar((whom, tries, waits), facts, lives),
+            (Some(_), _) => self.bar((whom, tries, waits), told, lives),
         }
     }
 
@@ -530,6 +576,7 @@ impl Succession {
     /// is given any more that is above what they remember, also those that leave.
     fn begin_quarantine(&mut self, ours: &[Facts], theirs: &[Facts]) {
         let remembered = ours.iter().chain(theirs).map(Facts::remembers).max();
+        let waits = Some(longest_wait(ours, theirs));
         for (index, facts) in ours.iter().enumerate() {
             let Some((text, record)) = read(facts) else {
                 continue;
@@ -538,7 +585,8 @@ impl Succession {
                 let born = facts.clock;
                 let state = RecordState::Quarantined;
                 let floor = record.floor.max(remembered.unwrap_or(Fence::ZERO));
-                let record = Record { state, born, floor, clocks: Vec::new(), ..record };
+                let waits = record.waits.max(waits);
+                let record = Record { state, born, floor, waits, clocks: Vec::new(), ..record };
                 self.replace(Side::New, index, Some(text), record);
             }
         }
@@ -631,6 +679,12 @@ impl Init {
     }
 }
 
+/// The longest time that a record of either list says its node has to wait.
+fn longest_wait(ours: &[Facts], theirs: &[Facts]) -> Duration {
+    let waits = |facts| read(facts).and_then(|(_, record)| record.waits);
+    ours.iter().chain(theirs).filter_map(waits).max().unwrap_or_default()
+}
+
 /// Whether these facts are of one server. One that copied another shows that one's record, and two
 /// files on one machine show one run id.
 fn is_one_server(a: &Facts, b: &Facts) -> bool {
@@ -648,7 +702,9 @@ fn read(facts: &Facts) -> Option<(String, Record)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Drift, Fingerprint, Role, ServerFacts, WallMicros};
+    use crate::{Drift, Fingerprint, Role, ServerFacts};
+
+    const TTL: Duration = Duration::from_secs(30);
 
     fn list(names: &[&str]) -> MemberList {
         let policy = AdmissionPolicy {
@@ -657,8 +713,8 @@ mod tests {
                 _ => Fingerprint::of_members(names.iter().copied()),
             },
             nodes: names.len(),
-            max_ttl: Some(Duration::from_secs(30)),
-            max_ttl_default: Duration::from_secs(30),
+            max_ttl: Some(TTL),
+            max_ttl_default: TTL,
             drift: Drift::DEFAULT,
             max_clock_skew: Duration::from_secs(1),
             quarantine: names.len() > 1,
@@ -690,7 +746,8 @@ mod tests {
         };
         let life = u128::from(name.as_bytes()[0]);
         let record = list.record_of_a_change(name, &facts, state, life);
-        facts.record = Some(Record { origin, ..record }.to_string());
+        let waits = (state == RecordState::Barred).then(|| list.policy.quarantine_for(TTL));
+        facts.record = Some(Record { origin, waits, ..record }.to_string());
         facts
     }
 
@@ -859,5 +916,113 @@ mod tests {
                 assert_eq!(step == SuccessionStep::Done, is_over, "{step:?}");
             }
         }
+    }
+
+    /// The next record that a change wants written, of which list and which member.
+    fn next_record(step: SuccessionStep) -> (Side, usize, Record) {
+        match step {
+            SuccessionStep::Replace { of, member, record, .. } => (of, member, record),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn with(facts: Facts, change: impl FnOnce(Record) -> Record) -> Facts {
+        let record = Record::parse(facts.record.as_deref().unwrap_or_default()).unwrap();
+        Facts { record: Some(change(record).to_string()), ..facts }
+    }
+
+    /// The first change is from a list with far longer leases, and nobody has waited for them yet.
+    #[test]
+    fn two_changes_in_a_row_wait_for_as_long_as_the_first_must() {
+        let day = Duration::from_secs(86_400);
+        let (old, new) = (list(&["a", "b", "c"]), list(&["a", "b", "d"]));
+        let theirs = ["a", "b", "c"].map(|name| {
+            let facts = facts(&old, name, Origin::Succession, RecordState::Quarantined);
+            with(facts, |record| Record { waits: Some(day), ..record })
+        });
+        let d = Facts { record: None, ..facts(&new, "d", Origin::First, RecordState::Admitted) };
+        let ours = [theirs[0].clone(), theirs[1].clone(), d];
+        let mut change = Succession::new(old, new);
+        tell(&mut change, &ours);
+        let (_, member, record) = next_record(tell(&mut change, &theirs));
+        assert_eq!((member, record.waits), (2, Some(day)));
+    }
+
+    /// Two nodes were barred by a change that was given up, when leases were shorter.
+    #[test]
+    fn a_node_that_was_barred_to_wait_for_less_is_barred_again() {
+        let (old, new) = (list(&["a", "b", "c"]), list(&["a", "d", "e"]));
+        let theirs =
+            ["a", "b", "c"].map(|name| facts(&old, name, Origin::First, RecordState::Admitted));
+        let joining = |name, waits| {
+            let facts = facts(&new, name, Origin::Succession, RecordState::Barred);
+            with(facts, |record| Record { waits, ..record })
+        };
+        let short = Some(Duration::from_secs(4));
+        let mut change = Succession::new(old, new.clone());
+        tell(&mut change, &[theirs[0].clone(), joining("d", short), joining("e", None)]);
+        let steps = [tell(&mut change, &theirs), change.step()];
+        let waits = steps.map(|step| next_record(step).2.waits.unwrap());
+        assert!(waits.iter().all(|waits| *waits > TTL), "{waits:?}");
+        // One that must wait for longer than this change asks for, goes on doing so.
+        let long = Some(Duration::from_secs(600));
+        assert_eq!(change.step(), SuccessionStep::Ask(Side::New));
+        let ours = [theirs[0].clone(), joining("d", long), joining("e", long)];
+        assert_eq!(tell(&mut change, &ours), SuccessionStep::Ask(Side::Old));
+    }
+
+    #[test]
+    fn a_server_that_gets_another_name_is_called_by_it() {
+        let (old, new) = (list(&["a", "b", "c"]), list(&["x", "b", "z"]));
+        let theirs =
+            ["a", "b", "c"].map(|name| facts(&old, name, Origin::First, RecordState::Admitted));
+        let mut change = Succession::new(old.clone(), new.clone());
+        tell(&mut change, &theirs);
+        let mut steps = vec![tell(&mut change, &theirs)];
+        steps.extend([change.step(), change.step()]);
+        let names = steps.into_iter().map(|step| {
+            let (of, member, record) = next_record(step);
+            (of, member, record.member.to_string())
+        });
+        let expected = ["x", "b", "z"].map(str::to_owned);
+        let all = expected.into_iter().enumerate().map(|(at, name)| (Side::Old, at, name));
+        assert_eq!(names.collect::<Vec<_>>(), all.collect::<Vec<_>>());
+        // A change that left the old names there is not over.
+        let left = ["a", "b", "c"]
+            .map(|name| facts(&new, name, Origin::Succession, RecordState::Admitted));
+        let mut change = Succession::new(old, new);
+        tell(&mut change, &left);
+        assert_ne!(tell(&mut change, &left), SuccessionStep::Done);
+    }
+
+    /// It leaves because its clock is a year ahead.
+    #[test]
+    fn a_clock_that_leaves_is_no_floor_for_those_that_stay() {
+        let year = 365 * 86_400 * 1_000_000;
+        let (old, new) = (list(&["a", "b", "c"]), list(&["a", "b", "d"]));
+        let mut theirs =
+            ["a", "b", "c"].map(|name| facts(&old, name, Origin::First, RecordState::Admitted));
+        theirs[2].clock = WallMicros(theirs[2].clock.0 + year);
+        let barred = facts(&new, "d", Origin::Succession, RecordState::Barred);
+        let mut change = Succession::new(old, new);
+        tell(&mut change, &[theirs[0].clone(), theirs[1].clone(), barred]);
+        let steps = [tell(&mut change, &theirs), change.step(), change.step()];
+        let floors = steps.map(|step| next_record(step).2.floor.get());
+        let right = 50_000_000;
+        assert_eq!(floors[..2], [right; 2]);
+        assert!((right..=right + 1_000_001).contains(&floors[2]), "{floors:?}");
+    }
+
+    /// It left by an earlier change, which barred it for the list that is the old one now.
+    #[test]
+    fn a_server_that_left_may_join_again() {
+        let (old, new) = (list(&["a", "b", "d"]), list(&["a", "b", "c"]));
+        let theirs =
+            ["a", "b", "d"].map(|name| facts(&old, name, Origin::First, RecordState::Admitted));
+        let left = facts(&old, "c", Origin::Succession, RecordState::Barred);
+        let mut change = Succession::new(old, new);
+        tell(&mut change, &[theirs[0].clone(), theirs[1].clone(), left]);
+        let (of, member, record) = next_record(tell(&mut change, &theirs));
+        assert_eq!((of, member, record.member.as_str()), (Side::New, 2, "c"));
     }
 }

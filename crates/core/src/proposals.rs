@@ -24,7 +24,7 @@ impl Outlook {
                 self.floor = self.floor.max(pass.floor);
             }
             // A node that waits because its clock went ahead still extends, and so takes a number.
-            self.offsets.extend(admission.clock_offset_micros().filter(|_| admission.is_in_line()));
+            self.offsets.extend(admission.offset_to_follow().filter(|_| admission.is_in_line()));
         }
     }
 

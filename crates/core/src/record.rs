@@ -112,6 +112,12 @@ impl Fingerprint {
     pub fn of_one() -> Self {
         Self::of_members(["the only node"])
     }
+
+    /// The fingerprint of every list of one whose node sits out a quarantine. A client that lets it
+    /// vote at once would undo that for all others, so it is another list.
+    pub fn of_one_that_waits() -> Self {
+        Self::of_members(["the only node, which waits when it forgot"])
+    }
 }
 
 impl MemberName {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::clock_watch::Bounds;
 use crate::{
     Admission, AdmissionPolicy, Cause, ClockSample, Facts, Fence, MemberName, Moment, Quorum,
-    Record, Standing, WallMicros,
+    Record, RecordState, Standing, WallMicros,
 };
 
 /// The members of one list, side by side.
@@ -24,7 +24,16 @@ pub struct Roster {
     /// When a member that answered was last asked who it is.
     asked: Vec<Option<Moment>>,
     foreign: Vec<bool>,
+    /// Whether a member is barred, and how long it has to wait if its record says so.
+    waits: Vec<Waits>,
     witnesses: Vec<Option<Witness>>,
+}
+
+/// What the record of a member says of a change of the list that is not over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Waits {
+    is_barred: bool,
+    at_least: Option<Duration>,
 }
 
 /// What a member showed when it was last examined.
@@ -84,6 +93,10 @@ pub struct Peers {
     pub twin: Option<MemberName>,
     /// Another member that belongs to another list.
     pub(crate) foreign: Option<MemberName>,
+    /// Whether a change of the list keeps another member from voting.
+    pub(crate) is_one_barred: bool,
+    /// The longest time that the record of another member says it has to wait.
+    pub(crate) waits: Option<Duration>,
     /// Whether every other member was tried.
     pub(crate) are_tried: bool,
     /// Of those that answered, when the one was asked that was not asked for longest.
@@ -108,6 +121,7 @@ impl Roster {
             is_tried: vec![false; count],
             asked: vec![None; count],
             foreign: vec![false; count],
+            waits: vec![Waits::default(); count],
             witnesses: vec![None; count],
         }
     }
@@ -139,6 +153,7 @@ impl Roster {
         self.is_tried[member] = true;
         self.asked[member] = None;
         self.foreign[member] = false;
+        self.waits[member] = Waits::default();
     }
 
     /// What the examination of member number `member` needs to know of the others, and of what it
@@ -152,6 +167,8 @@ impl Roster {
         Peers {
             twin: twin.map(|twin| self.names[twin].clone()),
             foreign: others().find(|other| self.foreign[*other]).map(|o| self.names[o].clone()),
+            is_one_barred: others().any(|other| self.waits[other].is_barred),
+            waits: others().filter_map(|other| self.waits[other].at_least).max(),
             are_tried: others().all(|other| self.is_tried[other]),
             asked: others().filter_map(|other| self.asked[other]).min(),
             witnesses: self.sorted.iter().map(witness).collect(),
@@ -168,6 +185,12 @@ impl Roster {
         // A node without a record is nobody's yet, whatever keeps it from being ours.
         self.foreign[member] =
             matches!(admission.standing(), Standing::Foreign { .. }) && facts.record.is_some();
+        let record = facts.record.as_deref().and_then(|text| Record::parse(text).ok());
+        let ours = record.filter(|_| !self.foreign[member]);
+        self.waits[member] = ours.map_or_else(Waits::default, |record| Waits {
+            is_barred: record.state == RecordState::Barred,
+            at_least: record.waits,
+        });
         let is_witness = match admission.standing() {
             Standing::Voting(_) | Standing::Waiting { .. } => true,
             // It waits for the others, as a new one does.
@@ -201,6 +224,8 @@ impl Peers {
         Self {
             twin: None,
             foreign: None,
+            is_one_barred: false,
+            waits: None,
             are_tried: true,
             asked: None,
             witnesses: vec![Some(own)],

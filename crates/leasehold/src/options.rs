@@ -311,6 +311,8 @@ impl Builder {
             }
             #[cfg(feature = "http")]
             [Backend::Server { config }] => {
+                // The server judges its own nodes.
+                self.quarantine = None;
                 let around = http::Surroundings {
                     clock: self.clock.clone(),
                     runtime: background.clone(),
@@ -495,7 +497,7 @@ impl Builder {
         let given = self.max_ttl.and_then(|max_ttl| Ttl::new(max_ttl).ok()).map(Ttl::get);
         let max_ttl_default = if nodes.len() > 1 { MAX_TTL } else { MAX_TTL_OF_ONE };
         Ok(AdmissionPolicy {
-            cluster: fingerprint(&ids),
+            cluster: fingerprint(&ids, quarantine),
             nodes: nodes.len(),
             // A quarantine rests on it, so nobody may take it from nodes that may have forgotten it.
             max_ttl: given.or(Some(max_ttl_default).filter(|_| quarantine)),
@@ -508,8 +510,9 @@ impl Builder {
     }
 }
 
-fn fingerprint(ids: &[&NodeId]) -> Fingerprint {
+fn fingerprint(ids: &[&NodeId], quarantine: bool) -> Fingerprint {
     match ids {
+        [_] if quarantine => Fingerprint::of_one_that_waits(),
         [_] => Fingerprint::of_one(),
         ids => Fingerprint::of_members(ids.iter().map(|id| id.as_str())),
     }

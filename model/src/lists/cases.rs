@@ -9,6 +9,7 @@ const PLAIN: Setup = Setup {
     early: &[],
     again: 0,
     restarts: 0,
+    empties: false,
     renews: false,
     fences: false,
     in_turn: false,
@@ -38,6 +39,8 @@ const fn large(case: Case) -> Case {
     Case { large: true, ..case }
 }
 
+/// Two of three are replaced, and lose everything at any time.
+const EMPTIES: Setup = Setup { restarts: 2, empties: true, in_turn: true, ..PLAIN };
 /// Two of three are replaced; a client of the new list met one of those that join before.
 const TWO: Setup = Setup { early: &[('d', 1)], ..PLAIN };
 const ONE: Setup = Setup { lists: &["abc", "abd"], ..TWO };
@@ -97,7 +100,7 @@ fn hold() -> Vec<Case> {
         holds("members-fences", "the same, and fences only grow", fences(ONE_LATE), 19_315),
         holds("members-down", "three become one", again(restarts(DOWN)), 19_058),
         holds("members-up", "one node more", again(renews(UP)), 10_563),
-        holds("members-up-restart", "the same, and a server restarts", restarts(UP), 32_115),
+        holds("members-up-restart", "the same, and a server restarts", restarts(UP), 32_485),
         holds("members-up-fences", "the same, and fences only grow", fences(UP), 15_565),
         holds("members-moves", "one node becomes another", again(restarts(MOVES)), 1_168),
         holds("members-rivals-up", "two add different nodes at once", LATE_RIVALS_UP, 10_832),
@@ -113,6 +116,7 @@ fn large_ones() -> Vec<Case> {
         holds("members-two-restart", "the same, and a server restarts", restarts(TWO), 174_476),
         holds("members-two-fences", "the same, and fences only grow", fences(TWO), 66_737),
         holds("members-up-twice", "one node more, twice, also at once", UP_TWICE, 168_086),
+        holds("members-empty", "two of three join, and lose everything", EMPTIES, 1_221_737),
         holds("members-same", "two replace the same nodes at once", SAME, 0),
         holds("members-same-up", "two add the same node at once", SAME_UP, 696_943),
         holds("members-rivals", "two want different lists at once", RIVALS, 293_955),
@@ -183,6 +187,13 @@ fn broken() -> Vec<Case> {
             restarts(DOWN),
             Rule::BarredStays,
             11,
+        ),
+        breaks(
+            "members-beside-barred",
+            "a node without a record gets one beside a barred member",
+            EMPTIES,
+            Rule::NoneBesideBarred,
+            0,
         ),
         breaks(
             "members-floor-of-new",

@@ -122,7 +122,14 @@ impl Changer {
             _ => None,
         };
         if let Some(state) = is_taken_for {
-            let record = world.lists[to].record(&facts, at, state, 77);
+            let mut record = world.lists[to].record(&facts, at, state, 77);
+            if state == RecordState::Barred {
+                // To the letter as a change would have it.
+                record.waits = Some(world.lists[to].policy.quarantine_for(record.max_ttl));
+                if leaves {
+                    record.member = world.lists[from].record(&facts, at, state, 77).member;
+                }
+            }
             return Facts { record: Some(record.to_string()), ..facts };
         }
         if world.setup.without == Some(Rule::FloorOfAll) && of == Side::Old {

@@ -36,6 +36,8 @@ pub struct Setup {
     pub again: u8,
     /// How many servers may restart.
     pub restarts: u8,
+    /// Whether those that join may lose everything when they restart.
+    pub empties: bool,
     /// Whether holders renew.
     pub renews: bool,
     /// Whether fences are looked at. Then each client wants the lock once.
@@ -61,6 +63,8 @@ pub enum Rule {
     AllFollow,
     /// A node that is barred stays so when it restarts.
     BarredStays,
+    /// A node without a record gets none while another member is barred.
+    NoneBesideBarred,
     /// What the nodes that leave remember counts.
     FloorOfAll,
 }

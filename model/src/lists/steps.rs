@@ -5,6 +5,7 @@ use std::sync::Arc;
 use leasehold_core::{Fence, Record, RecordState, SuccessionStep};
 use stateright::Path;
 
+use super::Rule;
 use super::changer::Changer;
 use super::state::{Phase, State, Written, bit};
 use super::world::World;
@@ -22,6 +23,8 @@ pub(super) enum Step {
     FirstLife { node: usize, list: usize },
     /// A server restarts.
     Restart { node: usize },
+    /// A server that joins restarts without anything.
+    Empty { node: usize },
     /// A client looks at a server that restarted.
     LaterLife { node: usize },
     /// A node has waited.
@@ -55,6 +58,8 @@ impl World {
             }
             if state.restarts > 0 {
                 steps.push(Step::Restart { node: at });
+                let joins = !self.lists[0].nodes.contains(&at);
+                steps.extend((self.setup.empties && joins).then_some(Step::Empty { node: at }));
             }
         }
         for (client, lease) in state.leases.iter().enumerate() {
@@ -81,9 +86,20 @@ impl World {
             let record = state.nodes[*other].record.as_ref();
             record.is_some_and(|written| !list.policy.is_list_of(&written.record))
         };
+        let is_barred = |other: &usize| {
+            let record = state.nodes[*other].record.as_ref();
+            record.is_some_and(|written| {
+                list.policy.is_list_of(&written.record)
+                    && written.record.state == RecordState::Barred
+            })
+        };
+        // Who joins last would be kept out by that rule alone.
+        let left_out = [Rule::NoneBesideBarred, Rule::JoiningFirst].map(Some);
+        let minds_barred = !left_out.contains(&self.setup.without);
+        let keeps_out = |other: &usize| is_foreign(other) || minds_barred && is_barred(other);
         let sees_nobody = self.setup.early.contains(&(self.names[node], number));
         let is_used = self.setup.clients.contains(&number) && list.nodes.len() > 1;
-        is_blank && (sees_nobody || is_used && !list.nodes.iter().any(is_foreign))
+        is_blank && (sees_nobody || is_used && !list.nodes.iter().any(keeps_out))
     }
 
     pub(super) fn after(&self, state: &State, step: Step) -> Option<State> {
@@ -121,6 +137,15 @@ impl World {
                 if !keeps {
                     next.leases.iter_mut().for_each(|lease| lease.owns &= !bit(node));
                 }
+            }
+            Step::Empty { node } => {
+                next.restarts -= 1;
+                next.nodes[node].run += 1;
+                (next.nodes[node].record, next.nodes[node].highest) = (None, 0);
+                next.leases.iter_mut().for_each(|lease| {
+                    lease.passes &= !bit(node);
+                    lease.owns &= !bit(node);
+                });
             }
             Step::LaterLife { node } => {
                 let record = self.later_life(node, &state.nodes[node])?;
@@ -187,6 +212,7 @@ impl World {
                 format!("a client of {list} has {} begin its first life", self.names[node])
             }
             Step::Restart { node } => format!("{} restarts ({})", self.names[node], stands(node)),
+            Step::Empty { node } => format!("{} restarts without anything", self.names[node]),
             Step::LaterLife { node } => {
                 let record = self.later_life(node, &state.nodes[node]);
                 let words = record.map_or("nothing".to_owned(), |record| self.words(&record));
