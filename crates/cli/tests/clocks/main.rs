@@ -6,9 +6,10 @@
 //! LEASEHOLD_BINARY=/path/to/leasehold cargo test -p leasehold-cli --test clocks
 //! ```
 //!
-//! Member lists are changed by the library alone, so `succession` fails only where it is compiled with
-//! an older library.
+//! Member lists are changed by the library alone, so `succession` and `changes_in_a_row` fail only
+//! where they are compiled with an older library.
 
+mod changes_in_a_row;
 mod late_clients;
 mod longest_ttl;
 mod one_node;

@@ -11,7 +11,7 @@ use crate::stage::{
 };
 
 /// Makes one list the successor of another.
-fn succeed(old: &str, new: &str) -> Result<(), String> {
+pub(crate) fn succeed(old: &str, new: &str) -> Result<(), String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -24,18 +24,18 @@ fn succeed(old: &str, new: &str) -> Result<(), String> {
 }
 
 /// One node that voted, and two more, which are a majority without it.
-struct Growth {
-    old: Cluster,
-    new: Vec<RedisServer>,
+pub(crate) struct Growth {
+    pub(crate) old: Cluster,
+    pub(crate) new: Vec<RedisServer>,
 }
 
 impl Growth {
-    fn of(server: ServerBuilder, parameters: &str) -> Self {
+    pub(crate) fn of(server: ServerBuilder, parameters: &str) -> Self {
         let old = Cluster::new(server.clone(), 1, parameters);
         Self { old, new: server.start_many(2) }
     }
 
-    fn client(&self, parameters: &str) -> Client<'_> {
+    pub(crate) fn client(&self, parameters: &str) -> Client<'_> {
         let servers = self.old.servers.iter().chain(&self.new);
         Client { place: &self.old.place, backend: url(servers, parameters) }
     }
@@ -43,9 +43,10 @@ impl Growth {
 
 /// None of these nodes votes before the end of the lease.
 #[track_caller]
-fn wait_for_long_enough(client: &Client, members: &[usize], held: &Grant) {
+pub(crate) fn wait_for_long_enough(client: &Client, members: &[usize], held: &Grant) {
     let nodes = client.nodes();
     let left = held.left();
+    assert!(!left.is_zero(), "too slow: the lease was over before anybody looked");
     for member in members {
         let node = &nodes[*member];
         assert_eq!(node["state"], "quarantined", "{node}");
@@ -96,33 +97,33 @@ fn a_node_that_is_added_to_three_waits_for_the_longest_lease() {
 }
 
 /// What clients of the lists below have in their URL.
-const BRIEF: &str = "&max_clock_skew=200ms&max_ttl=4s";
+pub(crate) const BRIEF: &str = "&max_clock_skew=200ms&max_ttl=4s";
 
 /// Three members of which only the first stays in the next list, which has others beside it.
-struct Replacement {
-    old: Cluster,
-    joining: Vec<RedisServer>,
+pub(crate) struct Replacement {
+    pub(crate) old: Cluster,
+    pub(crate) joining: Vec<RedisServer>,
 }
 
 impl Replacement {
-    fn of(server: ServerBuilder, joining: usize) -> Self {
+    pub(crate) fn of(server: ServerBuilder, joining: usize) -> Self {
         let old = Cluster::new(server.clone(), 3, BRIEF);
         Self { old, joining: server.start_many(joining) }
     }
 
     /// A client of the next list.
-    fn next(&self) -> Client<'_> {
+    pub(crate) fn next(&self) -> Client<'_> {
         let members = self.old.servers[..1].iter().chain(&self.joining);
         Client { place: &self.old.place, backend: url(members, BRIEF) }
     }
 
-    fn change(&self) -> Result<(), String> {
+    pub(crate) fn change(&self) -> Result<(), String> {
         succeed(&self.old.client().backend, &self.next().backend)
     }
 
     /// The change fails when its first member has left the old list: the second may not do what it takes,
     /// and everybody goes home.
-    fn fail_half_way(&self) {
+    pub(crate) fn fail_half_way(&self) {
         let second = &self.old.servers[1];
         second.command(&["ACL", "SETUSER", "default", "-rename"]).unwrap();
         self.change().unwrap_err();
@@ -130,7 +131,7 @@ impl Replacement {
         assert!(first.contains(" state=barred "), "{first}");
     }
 
-    fn finish(&self) {
+    pub(crate) fn finish(&self) {
         let second = &self.old.servers[1];
         second.command(&["ACL", "SETUSER", "default", "+rename"]).unwrap();
         self.change().unwrap();
@@ -138,7 +139,7 @@ impl Replacement {
 }
 
 /// Longer than the members of the next list would have to wait.
-const LONG_ENOUGH: Duration = Duration::from_secs(8);
+pub(crate) const LONG_ENOUGH: Duration = Duration::from_secs(8);
 
 #[test]
 fn a_change_that_failed_half_way_lets_no_second_holder_in() {
