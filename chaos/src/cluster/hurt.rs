@@ -113,7 +113,9 @@ impl Cluster {
                 server.redis().resume();
                 Ok(())
             }
-            NodeFault::Replica { of } => server.promote(&format!("a copy of node {of}"), truth),
+            NodeFault::Replica { of } => {
+                server.promote_if_copied(&format!("a copy of node {of}"), truth)
+            }
             NodeFault::Failover { .. } => self.fail_back(index),
             NodeFault::Full => server.command(&["CONFIG", "SET", "maxmemory", "0"]),
             NodeFault::Evict => {

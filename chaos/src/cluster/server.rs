@@ -185,6 +185,20 @@ impl Server {
         self.forget(&["REPLICAOF", "NO", "ONE"], why, truth)
     }
 
+    /// The same, where nobody waited for the copy: in a short time, or of a server that is down, there
+    /// is none, and the data are its own still.
+    pub(super) fn promote_if_copied(&self, why: &str, truth: &mut Truth) -> Result<(), String> {
+        let says = |field, value| self.info("replication", field).as_deref() == Some(value);
+        let waits = says("master_link_status", "down") && says("master_sync_in_progress", "0");
+        let from = boot_nanos();
+        self.command(&["REPLICAOF", "NO", "ONE"])?;
+        let run = self.word_of_record("run", Duration::from_millis(100));
+        if waits && run.as_ref() == Some(&self.run) {
+            return Ok(());
+        }
+        self.note_forgot(from, why, truth)
+    }
+
     /// All it has in memory, as a file.
     pub(super) fn snapshot(&self) -> Result<Vec<u8>, String> {
         self.command(&["SAVE"])?;
