@@ -377,13 +377,14 @@ async fn a_client_with_another_max_ttl_lets_nobody_in_too_early() {
     drop(held);
 }
 
-/// A lease above max_ttl would outlive what others believe in.
+/// A lease above max_ttl would outlive what others believe in. A node that became a list of one waits.
 #[tokio::test]
 async fn a_ttl_above_max_ttl_is_refused_also_if_the_node_was_not_known_when_it_was_asked_for() {
-    let nodes = nodes(&["a"]);
-    let first = client(&nodes).quarantine(true);
-    let _first = first.open().await.unwrap();
-    let list = nodes.iter().map(|node| node.clone() as Arc<dyn Node>).collect();
+    let nodes = nodes(&["a", "b", "c"]);
+    let three = client(&nodes).trust_new_nodes().open().await.unwrap();
+    let first = client(&nodes[..1]).open().await.unwrap();
+    first.succeed(&three).await.unwrap();
+    let list = vec![nodes[0].clone() as Arc<dyn Node>];
     let skew = Duration::from_millis(20);
     let adopting = Locks::builder().nodes(list).max_clock_skew(skew).open().await.unwrap();
     let early = adopting.lock("l").ttl(10 * TTL).wait_forever().acquire();
