@@ -87,6 +87,8 @@ pub enum Cause {
     Forgot,
     /// Another process or another history of writes than before: some of its memory may be gone.
     AnotherLife,
+    /// A change of the member list: it knows nothing of what the list before granted.
+    AnotherList,
     /// Its clock went ahead, so that it may have ended leases early.
     Clock(ClockJump),
     /// Its clock is off those of the others.
@@ -1029,7 +1031,8 @@ impl Cause {
     fn of(origin: Origin) -> Self {
         match origin {
             Origin::First => Self::Forgot,
-            Origin::Later | Origin::Succession => Self::AnotherLife,
+            Origin::Later => Self::AnotherLife,
+            Origin::Succession => Self::AnotherList,
         }
     }
 }
@@ -1057,6 +1060,9 @@ impl fmt::Display for Cause {
                 let way = if *micros < 0 { "behind" } else { "ahead of" };
                 write!(f, "its clock is {} {way} the others: put it right", rounded(by))
             }
+            Self::AnotherList => f.write_str(
+                "its member list was changed, and leases of the list before may live still",
+            ),
             Self::Barred => f.write_str("its member list is being changed"),
         }
     }

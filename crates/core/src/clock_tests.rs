@@ -1143,10 +1143,13 @@ fn a_node_that_forgets_how_long_it_has_to_wait_waits_for_as_long_as_the_others()
     for node in &mut cluster.nodes {
         let record = node.record.as_mut().unwrap();
         (record.state, record.waits) = (RecordState::Quarantined, Some(day));
+        record.origin = crate::Origin::Succession;
     }
     cluster.forget(2);
     cluster.look_at_all();
     cluster.look_at_all();
+    let told = cluster.waits_for(0);
+    assert!(told.contains("its member list was changed"), "{told}");
     assert_eq!(cluster.record(2).waits, Some(day));
     // Those that vote have nothing to wait for any more.
     for node in &mut cluster.nodes[..2] {
