@@ -12,5 +12,6 @@ pub mod lists;
 pub mod network;
 pub mod scenario;
 pub mod server;
+pub mod tales;
 pub mod timeline;
 pub mod world;

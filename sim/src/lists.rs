@@ -15,6 +15,7 @@ use crate::chance::Chance;
 use crate::clock::{SECOND, Time};
 use crate::scenario::MAX_TTL;
 use crate::server::Persistence;
+use crate::tales::Tale;
 
 /// A member list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,10 +51,12 @@ pub struct Lists {
     pub have_waited: bool,
     /// Percent of the steps after which an operator stops half-way.
     pub stops: u64,
+    /// What comes together, if it is more than chance brings.
+    pub tale: Option<Tale>,
 }
 
 /// The longest lease of a list that has a short one.
-const SHORT: Duration = Duration::from_millis(300);
+pub(crate) const SHORT: Duration = Duration::from_millis(300);
 
 impl Lists {
     /// For a world of so many nodes; there may be fewer.
@@ -104,6 +107,7 @@ impl Lists {
             forgetful: if chance.percent(60) { smallest - 1 } else { 0 },
             have_waited: chance.percent(60),
             stops: [0, 3, 10][chance.index(3)],
+            tale: None,
         };
         if lists.shortens_max_ttl() {
             lists.forgetful = 0;
@@ -137,10 +141,17 @@ impl Lists {
         self.all.iter().flat_map(|list| &list.nodes).max().map_or(0, |last| last + 1)
     }
 
+    /// Whether the server of this address must not be emptied.
+    pub(crate) fn keeps_memory(&self, node: usize) -> bool {
+        let joins = !self.all[0].nodes.contains(&node);
+        node >= self.forgetful && !(joins && self.tale == Some(Tale::Emptied))
+    }
+
     /// Those that must not forget keep everything.
     pub(crate) fn persistence(&self, drawn: &[Persistence]) -> Vec<Persistence> {
         let of = |node: usize| match drawn.get(node) {
             Some(drawn) if node < self.forgetful => *drawn,
+            _ if !self.keeps_memory(node) => Persistence::Nothing,
             _ => Persistence::Always,
         };
         (0..self.addresses()).map(of).collect()

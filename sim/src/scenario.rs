@@ -225,13 +225,24 @@ impl Scenario {
     /// The member list is changed. Nothing else is done that only people do, to lists or to servers: it
     /// would hide the consequences.
     fn with_lists(mut self, chance: &mut Chance) -> Self {
-        let lists = Lists::draw(chance, &mut self.nodes);
+        let mut apart = Chance::new(self.seed ^ 0x7a1e);
+        let lists = match apart.percent(40) {
+            true => Lists::tale(&mut apart, &mut self.nodes),
+            false => Lists::draw(chance, &mut self.nodes),
+        };
         self.persistence = lists.persistence(&self.persistence);
         // Long leases are what a change has to wait for.
         if chance.percent(70) {
             self.ttl = lists.all[0].max_ttl.mul_f64(0.95);
         }
-        if self.nodes == 1 {
+        if lists.tale.is_some() {
+            // Of the list that has the longest; the others use less.
+            self.ttl =
+                lists.all.iter().map(|list| list.max_ttl).max().unwrap_or(MAX_TTL).mul_f64(0.95);
+            // Else its changes hardly ever come through in time.
+            self.fault_every = self.fault_every.max(SECOND);
+        }
+        if self.nodes == 1 || lists.tale.is_some() {
             self.clocks = Clocks { late_starts: self.clocks.late_starts, ..Clocks::default() };
         }
         self.clocks.wrong = self.clocks.wrong.min(self.nodes);

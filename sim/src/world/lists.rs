@@ -12,9 +12,11 @@ use super::servers::Change;
 use super::{Event, World, member_name};
 use crate::chance::Chance;
 use crate::clock::{MILLIS, SECOND, Time};
+use crate::faults::Fault;
 use crate::history::Happening;
-use crate::lists::{List, Plan};
+use crate::lists::{List, Lists, Plan};
 use crate::scenario::Scenario;
+use crate::tales::Tale;
 
 /// How long an operator waits for an answer.
 const LIMIT: Time = SECOND;
@@ -39,6 +41,8 @@ pub(super) enum ListChange {
     Finish,
     /// A process is told another list.
     Tell { client: usize, list: usize },
+    /// All servers of a list forget, when all have a vote and everybody uses that list.
+    Empty { list: usize },
 }
 
 /// All of them, each with a plan of its own.
@@ -75,7 +79,11 @@ impl World {
     pub(super) fn plan_changes(&mut self) {
         let Some(lists) = self.scenario.lists.clone() else { return };
         for (plan, Plan { at, .. }) in lists.plans.iter().enumerate() {
-            self.after(*at, Event::Change(Change::Lists(ListChange::Begin { plan, tries: TRIES })));
+            let tries = lists.tale.map_or(TRIES, |tale| tale.tries(plan, TRIES));
+            self.after(*at, Event::Change(Change::Lists(ListChange::Begin { plan, tries })));
+        }
+        if let Some(tale) = lists.tale {
+            return self.plan_tale(&lists, tale);
         }
         for client in 0..self.scenario.clients {
             let list = 1 + self.operators.chance.index(lists.all.len() - 1);
@@ -97,6 +105,24 @@ impl World {
             for node in added.copied().collect::<Vec<_>>() {
                 self.let_wait(list, node);
             }
+        }
+    }
+
+    fn plan_tale(&mut self, lists: &Lists, tale: Tale) {
+        let at = lists.plans[0].at;
+        // Whoever is told half-way meets barred nodes.
+        for client in (1..self.scenario.clients).filter(|_| tale == Tale::Emptied) {
+            let later = at + self.operators.chance.within(0..10 * SECOND);
+            if self.operators.chance.percent(50) {
+                let tell = ListChange::Tell { client, list: 1 };
+                self.after(later, Event::Change(Change::Lists(tell)));
+            }
+        }
+        let leaves = |node: &&usize| tale == Tale::Ahead && !lists.all[1].nodes.contains(node);
+        for node in lists.all[0].nodes.iter().filter(leaves).copied() {
+            let before = at - self.operators.chance.within(0..4 * SECOND);
+            let by = 3600 * SECOND as i64;
+            self.after(before, Event::Inflict(Fault::Step { node, by }));
         }
     }
 
@@ -127,13 +153,14 @@ impl World {
 
     /// Whether the server of this address must not be emptied.
     pub(super) fn keeps_memory(&self, node: usize) -> bool {
-        self.scenario.lists.as_ref().is_some_and(|lists| node >= lists.forgetful)
+        self.scenario.lists.as_ref().is_some_and(|lists| lists.keeps_memory(node))
     }
 
     pub(super) fn change_list(&mut self, change: ListChange) {
         match change {
             // By then everybody has been told which list it is.
-            ListChange::Begin { .. } | ListChange::Tell { .. } if self.is_calm => {}
+            ListChange::Begin { .. } | ListChange::Tell { .. } | ListChange::Empty { .. }
+                if self.is_calm => {}
             ListChange::Begin { plan, tries } => self.begin_to_change(plan, tries),
             ListChange::Arrive { plan, step, member, node, request } => {
                 self.asked_by_operator(plan, step, member, node, request);
@@ -148,11 +175,25 @@ impl World {
             ListChange::GoOn { .. } | ListChange::Limit { .. } => {}
             ListChange::Finish => self.finish(),
             ListChange::Tell { client, list } => self.tell_list(client, list),
+            ListChange::Empty { list } => self.empty_list(list),
         }
     }
 
     fn is_at(&self, plan: usize, step: u64) -> bool {
         self.operators.at_work[plan].as_ref().is_some_and(|operator| operator.step == step)
+    }
+
+    fn tale(&self) -> Option<Tale> {
+        self.scenario.lists.as_ref().and_then(|lists| lists.tale)
+    }
+
+    fn is_apart(&self, list: usize) -> bool {
+        self.scenario.lists.as_ref().is_some_and(|lists| lists.is_apart(list))
+    }
+
+    fn record_of(&self, node: usize) -> Option<Record> {
+        let text = self.servers[self.addresses.home(node)].table.record();
+        text.and_then(|text| Record::parse(text).ok())
     }
 
     fn plan(&self, plan: usize) -> Plan {
@@ -174,6 +215,14 @@ impl World {
             return;
         }
         let Plan { from, to, .. } = self.plan(plan);
+        if self.is_apart(from) && !self.operators.done.contains(&from) {
+            // Nobody uses that list yet.
+            let later = match self.is_calm {
+                true => ListChange::Finish,
+                false => ListChange::Begin { plan, tries },
+            };
+            return self.after(SECOND / 4, Event::Change(Change::Lists(later)));
+        }
         self.outcome.figures.successions += 1;
         self.tell_change(plan, "is begun");
         self.operators.at_work[plan] = Some(Operator {
@@ -288,6 +337,8 @@ impl World {
         if !self.is_at(plan, step) {
             return;
         }
+        let tale = self.tale();
+        let is_written = matches!(answer, Ok(Reply::Record { .. }));
         let Operators { at_work, chance, .. } = &mut self.operators;
         let Some(operator) = &mut at_work[plan] else { return };
         match answer {
@@ -305,6 +356,7 @@ impl World {
             _ => return self.stop_half_way(plan, "garbled"),
         }
         let stops = self.scenario.lists.as_ref().map_or(0, |lists| lists.stops);
+        let stops = tale.map_or(stops, |tale| if is_written { tale.stops(plan) } else { 0 });
         if !self.is_calm && chance.percent(stops) {
             return self.stop_half_way(plan, "the operator dies");
         }
@@ -328,8 +380,16 @@ impl World {
         if self.is_calm {
             return self.after(SECOND, Event::Change(Change::Lists(ListChange::Finish)));
         }
+        if self.tale() == Some(Tale::Emptied) {
+            let (nodes, old) = (self.list(1).nodes.clone(), self.list(0).nodes.clone());
+            for node in nodes.into_iter().filter(|node| !old.contains(node)) {
+                let later = self.operators.chance.within(0..SECOND);
+                self.after(later, Event::Inflict(Fault::Flush { node }));
+            }
+        }
         if operator.tries > 1 && self.operators.chance.percent(85) {
-            let pause = self.operators.chance.within(50 * MILLIS..4 * SECOND);
+            let most = self.tale().map_or(4 * SECOND, Tale::pause);
+            let pause = self.operators.chance.within(50 * MILLIS..most);
             let begin = ListChange::Begin { plan, tries: operator.tries - 1 };
             self.after(pause, Event::Change(Change::Lists(begin)));
         }
@@ -342,14 +402,35 @@ impl World {
         self.tell_change(plan, "is done");
         let list = self.plan(plan).to;
         self.operators.done.push(list);
-        let most = [SECOND / 4, 5 * SECOND][self.operators.chance.index(2)];
+        let slow = if self.tale().is_some() { SECOND } else { 5 * SECOND };
+        let most = [SECOND / 4, slow][self.operators.chance.index(2)];
+        let is_for_all = self.tale() == Some(Tale::Ahead);
+        if is_for_all {
+            self.after(6 * SECOND, Event::Change(Change::Lists(ListChange::Empty { list })));
+        }
         for client in 0..self.scenario.clients {
             let later = self.operators.chance.within(0..most);
             if self.is_calm {
                 self.tell_list(client, list);
-            } else if self.operators.chance.percent(50) {
+            } else if self.operators.chance.percent(50) || is_for_all {
                 self.after(later, Event::Change(Change::Lists(ListChange::Tell { client, list })));
             }
+        }
+    }
+
+    fn empty_list(&mut self, list: usize) {
+        let nodes = self.list(list).nodes.clone();
+        let votes = |node: &usize| {
+            self.record_of(*node).is_some_and(|record| record.state == RecordState::Admitted)
+        };
+        if nodes.iter().all(votes) && self.list_of.iter().all(|told| *told == list) {
+            self.tell(Happening::Fault("all servers are emptied".to_owned()));
+            for node in nodes {
+                let home = self.addresses.home(node);
+                self.servers[home].flush(self.now);
+            }
+        } else {
+            self.after(SECOND, Event::Change(Change::Lists(ListChange::Empty { list })));
         }
     }
 
@@ -393,15 +474,11 @@ impl World {
     /// Whether all its nodes serve a list, or wait to. One that has no record will be given one.
     /// One that shares too few nodes with the first list looks served before a change to it.
     fn is_served(&self, list: usize) -> bool {
-        let is_apart = self.scenario.lists.as_ref().is_some_and(|lists| lists.is_apart(list));
-        if is_apart && !self.operators.done.contains(&list) {
+        if self.is_apart(list) && !self.operators.done.contains(&list) {
             return false;
         }
         let policy = self.policy_of(self.list(list));
-        let record_of = |node: &usize| {
-            let text = self.servers[self.addresses.home(*node)].table.record();
-            text.and_then(|text| Record::parse(text).ok())
-        };
+        let record_of = |node: &usize| self.record_of(*node);
         let mut records = self.list(list).nodes.iter().filter_map(record_of).peekable();
         let is_served = |it: Record| policy.is_list_of(&it) && it.state != RecordState::Barred;
         records.peek().is_some() && records.all(is_served)

@@ -150,7 +150,9 @@ impl World {
         let odd = usize::from(scenario.odd_max_ttl.is_some());
         let holders = (scenario.clients - odd) * scenario.holders;
         // A single node that forgets has nobody to ask, and is not made to.
-        let memory = if smallest > 1 { MAX_TTL.as_nanos() as Time } else { 0 };
+        let shortest = scenario.lists.iter().flat_map(|it| &it.all).map(|list| list.max_ttl).min();
+        let memory = shortest.unwrap_or(MAX_TTL).as_nanos() as Time;
+        let memory = if smallest > 1 { memory } else { 0 };
         let mut world = Self {
             now: 0,
             queue: BinaryHeap::new(),

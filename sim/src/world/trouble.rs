@@ -27,6 +27,10 @@ impl World {
 
     pub(super) fn inflict(&mut self, fault: Fault) {
         let now = self.now;
+        let tale = self.scenario.lists.as_ref().and_then(|lists| lists.tale);
+        if tale.is_some_and(|tale| tale.is_spoilt_by(&fault, self.scenario.nodes)) {
+            return;
+        }
         match fault {
             Fault::Kill { node, down_for, loses } => {
                 self.kill(self.addresses.home(node), down_for, Start::Own { loses });
