@@ -57,8 +57,7 @@ impl Cluster {
             NodeFault::KillClients => server.command(&["CLIENT", "KILL", "TYPE", "normal"])?,
             NodeFault::ForgetScripts => server.command(&["SCRIPT", "FLUSH"])?,
             NodeFault::Replica { of } => {
-                let port = self.servers[of].redis().port().to_string();
-                server.command(&["REPLICAOF", "127.0.0.1", &port])?;
+                server.follow(self.servers[of].redis().port())?;
             }
             NodeFault::Failover { moves } => self.fail_over(index, moves)?,
             NodeFault::Full => server.command(&["CONFIG", "SET", "maxmemory", "1"])?,

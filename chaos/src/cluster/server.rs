@@ -18,6 +18,8 @@ const COPY_WITHIN: Duration = Duration::from_secs(2);
 
 /// The key of a node's identity record.
 const RECORD: &str = "leasehold:node";
+/// Stands there as long as the data are those of this server.
+const OWN: &str = "chaos:own";
 
 /// What became of the servers, written down.
 #[derive(Debug)]
@@ -185,18 +187,23 @@ impl Server {
         self.forget(&["REPLICAOF", "NO", "ONE"], why, truth)
     }
 
-    /// The same, where nobody waited for the copy: in a short time, or of a server that is down, there
-    /// is none, and the data are its own still.
+    /// Begins to copy `of`, and waits for nothing.
+    pub(super) fn follow(&self, port: u16) -> Result<(), String> {
+        self.command(&["SET", OWN, &self.run])?;
+        self.command(&["REPLICAOF", "127.0.0.1", &port.to_string()])
+    }
+
+    /// The same as [`Self::promote`] after that: in a short time, or of a server that is down, there is no
+    /// copy, and its data are its own still.
     pub(super) fn promote_if_copied(&self, why: &str, truth: &mut Truth) -> Result<(), String> {
-        let says = |field, value| self.info("replication", field).as_deref() == Some(value);
-        let waits = says("master_link_status", "down") && says("master_sync_in_progress", "0");
         let from = boot_nanos();
         self.command(&["REPLICAOF", "NO", "ONE"])?;
-        let run = self.word_of_record("run", Duration::from_millis(100));
-        if waits && run.as_ref() == Some(&self.run) {
-            return Ok(());
+        let own = self.redis.command(&["GET", OWN])?;
+        self.command(&["DEL", OWN])?;
+        match own.as_text() == Some(self.run.as_str()) {
+            true => Ok(()),
+            false => self.note_forgot(from, why, truth),
         }
-        self.note_forgot(from, why, truth)
     }
 
     /// All it has in memory, as a file.
