@@ -750,7 +750,10 @@ impl Admission {
             Served::NotYet(_) if self.wants_peers => (ASKED_AGAIN_AFTER, None),
             Served::NotYet(left) => (left, None),
             Served::Yes(longer) => {
-                let may_vote = !self.policy.waits(record) || self.is_known(now, longer, peers);
+                // A client that missed the barred one for a moment may have written this record.
+                let is_beside_barred = record.origin == Origin::First && peers.is_one_barred;
+                let may_vote = !self.policy.waits(record)
+                    || !is_beside_barred && self.is_known(now, longer, peers);
                 let left = if self.wants_peers { ASKED_AGAIN_AFTER } else { LOOKED_AT_EVERY };
                 (left, may_vote.then(|| self.admit(record, facts, peers)))
             }

@@ -1133,6 +1133,14 @@ fn no_record_is_written_to_a_blank_node_while_a_member_is_barred() {
     cluster.watch(3 * QUARANTINE);
     assert!(cluster.nodes[1..].iter().all(|node| node.record.is_none()));
     assert_eq!(cluster.votes(), [false; 3]);
+    // It misses a probe, and a client writes what it must not.
+    cluster.nodes[0].is_up = false;
+    cluster.look_at_all();
+    cluster.look_at_all();
+    cluster.nodes[0].is_up = true;
+    assert_eq!(cluster.record(1).origin, crate::Origin::First);
+    cluster.watch(3 * QUARANTINE);
+    assert_eq!(cluster.votes(), [false; 3]);
 }
 
 /// They wait for what an older list granted, and one of them loses its record meanwhile.
