@@ -118,7 +118,7 @@ fn large_ones() -> Vec<Case> {
         holds("members-up-twice", "one node more, twice, also at once", UP_TWICE, 168_086),
         holds("members-empty", "two of three join, and lose everything", EMPTIES, 1_221_737),
         holds("members-same", "two replace the same nodes at once", SAME, 0),
-        holds("members-same-up", "two add the same node at once", SAME_UP, 696_943),
+        holds("members-same-up", "two add the same node at once", SAME_UP, 765_859),
         holds("members-rivals", "two want different lists at once", RIVALS, 293_955),
         holds(
             "members-rivals-up-old",
