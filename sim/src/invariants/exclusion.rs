@@ -85,6 +85,10 @@ impl Exclusion {
         let yes = |of: &Believer| self.yes.get(&(lock.clone(), of.value.clone()));
         let (Some(to_one), Some(to_other)) = (yes(one), yes(other)) else { return false };
         let quorum = self.nodes / 2 + 1;
+        if to_one.keys().all(|server| !to_other.contains_key(server)) {
+            // Of two lists without a common server. The second waited for the first's lease.
+            return [(one, to_one), (other, to_other)].iter().any(|it| self.stands_still(now, *it));
+        }
         let mut is_unknown = false;
         // Of how many votes each of them knew that they did not count yet.
         let mut known = [0, 0];
@@ -106,9 +110,9 @@ impl Exclusion {
             let steps = self.readings.steps(*server, from, to);
             // One that did not take the last extension owes less than the first believes in.
             let owed = (from + ttl).saturating_sub(to);
-            if owed <= ttl / 100 && still.by == 0 {
-                // It kept the lease for as long as it was asked to, but for drift: the first does not
-                // rest on it.
+            if owed <= ttl / 200 && still.by == 0 {
+                // It kept the lease for as long as it was asked to, but for the drift of its clock. The
+                // allowance for drift in the first's deadline is larger: it does not rest on this server.
                 continue;
             }
             let owed = if still.by == 0 { missing.min(owed - owed / 50) } else { missing };
@@ -127,6 +131,16 @@ impl Exclusion {
         }
         let is_quorum = |(all, known): (&YesByServer, usize)| all.len() >= quorum + known;
         is_unknown && [to_one, to_other].into_iter().zip(known).all(is_quorum)
+    }
+
+    /// Whether a believer would know by now that its lease is over, had its own clock not stood still; and
+    /// of the servers that gave it the lease so many have not shown it that yet, that its deadline stands.
+    fn stands_still(&self, now: Time, (one, yes): (&Believer, &YesByServer)) -> bool {
+        let missing = one.until - now;
+        let still =
+            |server: &usize| self.readings.stood_still(process_of(&one.who), *server, one.asked);
+        let is_unread = |server: &&usize| still(server).unread >= missing - missing / 50;
+        yes.keys().filter(is_unread).count() >= self.nodes - self.nodes / 2
     }
 
     fn applied(&mut self, now: Time, server: usize, request: &Request, reply: &Reply) {
