@@ -130,12 +130,10 @@ impl LockTable {
         if let Some(busy) = self.busy(now, lock, holder) {
             return busy;
         }
-        // An owner wrote the fence itself. Without one, a fence above the token is another's, and so
-        // may be one up to the floor, of which a node that forgot knows nothing, also where a backup
-        // has an older fence: such a node says nothing for this lease.
-        let highest = fence.max(self.floor);
-        if highest > token && self.owner(now, lock).is_none() {
-            return Reply::Superseded { fence: highest };
+        // An owner wrote the fence itself. Without one, a fence above the token is another's, or
+        // the floor of a node that forgot: such a node says nothing for this lease.
+        if fence > token && self.owner(now, lock).is_none() {
+            return Reply::Superseded { fence };
         }
         let entry = self.locks.entry(lock.clone()).or_default();
         entry.fence = Some(next);
@@ -334,27 +332,6 @@ mod tests {
         let superseded = Reply::Superseded { fence: Fence::new(10).unwrap() };
         assert_eq!(node.at(0, &token), superseded);
         assert_eq!(node.at(0, &node.acquire(1, 11)), Reply::Granted);
-    }
-
-    /// A later life that began with an old backup: the floor is above what the one before it gave.
-    #[test]
-    fn a_free_node_whose_floor_is_above_a_lease_does_not_heal_it() {
-        let mut node = bench(0);
-        assert_eq!(node.at(0, &node.acquire(1, 5)), Reply::Granted);
-        node.at(0, &node.release(1));
-        let later = bench(20).record;
-        node.table.replace_record(Some(&node.record), &later);
-        node.record = later;
-        let superseded = Reply::Superseded { fence: Fence::new(20).unwrap() };
-        assert_eq!(node.at(1, &node.extend(2, 19)), superseded);
-        assert!(matches!(node.at(1, &node.extend(2, 20)), Reply::Healed { .. }));
-        // An owner wrote its fence itself.
-        node.at(1, &node.release(2));
-        node.at(1, &node.acquire(3, 21));
-        let raised = bench(30).record;
-        node.table.replace_record(Some(&node.record), &raised);
-        node.record = raised;
-        assert!(matches!(node.at(1, &node.extend(3, 21)), Reply::Extended { .. }));
     }
 
     #[test]

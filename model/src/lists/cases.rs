@@ -193,7 +193,7 @@ fn broken() -> Vec<Case> {
             "a node without a record gets one beside a barred member",
             EMPTIES,
             Rule::NoneBesideBarred,
-            0,
+            25,
         ),
         breaks(
             "members-floor-of-new",

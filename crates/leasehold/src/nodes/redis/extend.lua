@@ -23,10 +23,6 @@ if type(owner) == 'string' and owner ~= ARGV[1] then
   return {'BUSY', owner, redis.call('PTTL', KEYS[1]), fence}
 end
 if owner ~= ARGV[1] then
-  -- The fence may be an old one, from a backup: the floor is above all that came after it.
-  if tonumber(fence) < tonumber(ARGV[3]) then
-    fence = ARGV[3]
-  end
   if tonumber(fence) > tonumber(ARGV[4]) then
     return {'SUPERSEDED', fence}
   end

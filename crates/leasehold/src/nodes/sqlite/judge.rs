@@ -60,10 +60,9 @@ impl Look {
                 if let Some(busy) = self.busy(now, holder.as_str(), fence) {
                     return (busy, None);
                 }
-                // An owner wrote the fence itself; without one it may be another's, or older than the floor.
-                let highest = fence.max(self.floor);
-                if highest > *token && self.owner.is_none() {
-                    return (Reply::Superseded { fence: highest }, None);
+                // An owner wrote the fence itself; without one it may be another's, or the floor.
+                if fence > *token && self.owner.is_none() {
+                    return (Reply::Superseded { fence }, None);
                 }
                 let (reply, left) = match self.owner {
                     Some((_, until)) => (Reply::Extended { clock }, until.since(now)),
