@@ -49,6 +49,26 @@ pub struct Pass {
     pub floor: Fence,
     /// The longest Ttl of the cluster.
     pub max_ttl: Duration,
+    /// Whether the node waited, before it voted, for all leases that it may have forgotten.
+    pub has_waited: bool,
+}
+
+impl Pass {
+    /// `request` as this node is asked. One that did not wait heals no lease from before its floor:
+    /// others may have had the lock since then, and what it has of them may be from an old backup.
+    /// A lease that it still keeps is extended, for only its owner wrote that.
+    pub fn fitted(&self, request: &Arc<Request>) -> Arc<Request> {
+        match &**request {
+            Request::Extend { lock, holder, token, next, ttl }
+                if !self.has_waited && *token < self.floor =>
+            {
+                let (lock, holder) = (lock.clone(), holder.clone());
+                let token = Fence::ZERO;
+                Arc::new(Request::Extend { lock, holder, token, next: *next, ttl: *ttl })
+            }
+            _ => request.clone(),
+        }
+    }
 }
 
 /// Whether a node votes, as far as this client is concerned.
@@ -936,6 +956,7 @@ impl Admission {
             generation: facts.generation,
             floor: record.floor,
             max_ttl: record.max_ttl,
+            has_waited: self.policy.waits(record),
         }));
         self.stand(now);
     }
@@ -1158,6 +1179,33 @@ mod tests {
             waits: None,
             clocks: Vec::new(),
         }
+    }
+
+    /// Fences of an old backup are no witness of what was granted after it.
+    #[test]
+    fn a_node_that_did_not_wait_heals_no_lease_from_before_its_floor() {
+        let extend = |token| {
+            Arc::new(Request::Extend {
+                lock: crate::LockName::new("l").unwrap(),
+                holder: crate::Holder::new("h", 1).unwrap(),
+                token: Fence::new(token).unwrap(),
+                next: Fence::new(9).unwrap(),
+                ttl: crate::Ttl::new(Duration::from_secs(1)).unwrap(),
+            })
+        };
+        let token_of = |pass: &Pass, token| match &*pass.fitted(&extend(token)) {
+            Request::Extend { token, .. } => token.get(),
+            other => panic!("{other:?}"),
+        };
+        let pass_of = |nodes| {
+            let policy = policy(nodes);
+            let mut admission = Admission::new(policy.clone(), "a");
+            examine(&mut admission, &facts(10, Some(&admitted(&policy))));
+            admission.standing().pass().expect("it votes").clone()
+        };
+        let one = pass_of(1);
+        assert_eq!((token_of(&one, 4), token_of(&one, 5)), (0, 5), "the floor is 5");
+        assert_eq!(token_of(&pass_of(3), 4), 4, "it waited for that lease");
     }
 
     #[test]

@@ -96,11 +96,15 @@ impl Client {
         for member in 0..self.members.len() {
             let this = &self.members[member];
             let refusal = |reason: &str| NodeError::NotVoting { reason: reason.to_owned() };
+            let mut request = request.clone();
             let pass = match this.admission.pass_for(|| now, &request) {
                 _ if !request.needs_identity() => Ok(None),
                 Ok(_) if is_vetoed => Err(refusal("another is foreign")),
                 Ok(pass) if pass.generation != this.generation => Err(refusal("a new connection")),
-                Ok(pass) => Ok(Some(pass.record.clone())),
+                Ok(pass) => {
+                    request = pass.fitted(&request);
+                    Ok(Some(pass.record.clone()))
+                }
                 Err(objection) => Err(objection),
             };
             let pass = pass.and_then(|pass| {
@@ -114,7 +118,7 @@ impl Client {
             match pass {
                 Ok(identity) => {
                     let purpose = Purpose::Vote { holder, op, round: number };
-                    self.send(time, member, purpose, request.clone(), identity, acts);
+                    self.send(time, member, purpose, request, identity, acts);
                 }
                 Err(error) => match &mut self.holders[holder].doing {
                     Doing::Acquiring(round) => round.answer(now, number, member, Err(error)),

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use leasehold_testkit::ServerBuilder;
 
-use crate::stage::{Cluster, LOCK, LockServer, nobody_is_granted, on_each_server, stays_kept};
+use crate::stage::{Cluster, LOCK, LockServer, key, nobody_is_granted, on_each_server, stays_kept};
+use crate::support::is_alive;
 
 /// Nobody may be without locks for longer: two seconds, and as many for a busy machine.
 const LONGEST_OUTAGE: Duration = Duration::from_secs(4);
@@ -92,5 +93,25 @@ fn a_client_without_quarantine_does_not_undo_that_of_the_others() {
         assert!(words.contains("and the same quarantine"), "{words}");
         nobody_is_granted(&held, &[&another, &client]);
         client.acquire(LOCK, "1s");
+    });
+}
+
+/// Its backup has an old fence of the lock, which says nothing of what was granted since.
+#[test]
+fn a_node_that_is_restored_twice_heals_no_lease_that_a_higher_fence_followed() {
+    on_each_server(|server| {
+        let cluster = Cluster::new(server, 1, "");
+        let (client, node) = (cluster.client(), &cluster.servers[0]);
+        client.release(&client.acquire(LOCK, "20s"));
+        node.command(&["SAVE"]).unwrap();
+        let backup = node.backup();
+        let mut kept = client.keep("6s");
+        node.restart_from(backup.path());
+        client.acquire(LOCK, "60s");
+        node.restart_from(backup.path());
+        // It tries to extend its lease until that ends, and so does its command.
+        assert_eq!(kept.run.end(), Some(79));
+        assert!(!is_alive(kept.command), "{}", kept.run.complaints());
+        assert!(!node.exists(&key(LOCK)), "healed");
     });
 }

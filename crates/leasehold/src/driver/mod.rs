@@ -229,7 +229,9 @@ impl Cluster {
                 None
             };
             let reply_to = ReplyTo::new(op.clone(), index, round);
-            member.node.ask(Ask { request: request.clone(), pass, reply_to, asked, limit });
+            let request =
+                pass.as_ref().map_or_else(|| request.clone(), |pass| pass.fitted(&request));
+            member.node.ask(Ask { request, pass, reply_to, asked, limit });
         }
     }
 

@@ -129,6 +129,7 @@ pub(super) fn apply(node: &MemoryNode, request: &Request) {
         generation: 1,
         floor: Fence::ZERO,
         max_ttl: Duration::MAX,
+        has_waited: true,
     });
     let _ = put(node, pass.map(Arc::new), &Arc::new(request.clone()), Duration::ZERO);
 }

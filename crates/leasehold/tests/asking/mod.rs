@@ -28,6 +28,7 @@ pub(crate) fn send(
         generation: 1,
         floor: Record::parse(record).map_or(Fence::ZERO, |record| record.floor),
         max_ttl: Duration::from_secs(3600),
+        has_waited: true,
     });
     let reply_to = ReplyTo::new(Arc::new(Slot(Mutex::new(sender))), 0, 0);
     node.ask(Ask::new(Arc::new(request), pass.map(Arc::new), reply_to, limit));

@@ -100,7 +100,7 @@ pub(crate) async fn admit(node: &RedisNode, floor: u64) -> Pass {
 
 pub(crate) fn pass(record: &str, generation: u64, floor: u64) -> Pass {
     let max_ttl = Duration::from_secs(30);
-    Pass { record: record.into(), generation, floor: fence(floor), max_ttl }
+    Pass { record: record.into(), generation, floor: fence(floor), max_ttl, has_waited: true }
 }
 
 pub(crate) fn record(floor: u64) -> String {

@@ -229,6 +229,7 @@ fn any_values_to_any_request_grant_nothing_that_they_do_not_say() {
             generation: 1,
             floor: Fence::ZERO,
             max_ttl: Duration::from_secs(30),
+            has_waited: true,
         });
         let mut exchange = Exchange::new(request.clone(), pass.clone().map(Arc::new), &session);
         for _ in 0..6 {

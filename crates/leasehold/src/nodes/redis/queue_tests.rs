@@ -59,6 +59,7 @@ fn ask_within(limit: Duration, queue: &Queue, sink: &Arc<Sink>, round: u32, requ
         generation: 1,
         floor: Fence::ZERO,
         max_ttl: Duration::from_secs(30),
+        has_waited: true,
     });
     let reply_to = ReplyTo::new(sink.clone(), 0, round);
     queue.ask(Ask::new(Arc::new(request), pass.map(Arc::new), reply_to, limit));
