@@ -100,6 +100,7 @@ impl Mutation {
             holder: holder.clone(),
             token,
             next: token,
+            unbroken: false,
             ttl,
         };
         let release =
@@ -173,8 +174,14 @@ impl Mutation {
     ) -> Reply {
         let Request::Extend { lock, holder, next, ttl, .. } = request else { return reply };
         let (lock, holder, ttl) = (lock.clone(), holder.clone(), *ttl);
-        let larger =
-            |lock, holder| Request::Extend { lock, holder, token: *next, next: *next, ttl };
+        let larger = |lock, holder| Request::Extend {
+            lock,
+            holder,
+            token: *next,
+            next: *next,
+            unbroken: false,
+            ttl,
+        };
         match self {
             Self::RefreshIsAcquire => {
                 *table = before.clone();

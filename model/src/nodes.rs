@@ -187,9 +187,14 @@ impl Nodes {
             Question::Acquire(proposal) => {
                 Request::Acquire { lock, holder, proposal: fence(proposal), ttl }
             }
-            Question::Extend(token, next) => {
-                Request::Extend { lock, holder, token: fence(token), next: fence(next), ttl }
-            }
+            Question::Extend(token, next) => Request::Extend {
+                lock,
+                holder,
+                token: fence(token),
+                next: fence(next),
+                unbroken: false,
+                ttl,
+            },
             Question::Release => Request::Release { lock, holder },
         }
     }

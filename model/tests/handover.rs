@@ -71,7 +71,8 @@ fn another_is_told(proposal: u64, first: u64, next: u64) -> Reply {
     assert_eq!(node.acquire(0, &holder, 10, first), Reply::Granted);
     let (token, raised) = (number(10), number(30));
     let (lock, ttl) = (node.lock.clone(), length(first));
-    let refresh = Request::Extend { lock, holder: holder.clone(), token, next: raised, ttl };
+    let refresh =
+        Request::Extend { lock, holder: holder.clone(), token, next: raised, unbroken: false, ttl };
     assert_eq!(node.acquire(100, &holder, proposal, next), Reply::Granted);
     node.ask(200, &refresh);
     node.acquire(2_000, &Holder::new("another", 2).unwrap(), 40, SHORT)

@@ -59,12 +59,12 @@ impl Pass {
     /// A lease that it still keeps is extended, for only its owner wrote that.
     pub fn fitted(&self, request: &Arc<Request>) -> Arc<Request> {
         match &**request {
-            Request::Extend { lock, holder, token, next, ttl }
+            Request::Extend { lock, holder, token, next, unbroken: false, ttl }
                 if !self.has_waited && *token < self.floor =>
             {
                 let (lock, holder) = (lock.clone(), holder.clone());
-                let token = Fence::ZERO;
-                Arc::new(Request::Extend { lock, holder, token, next: *next, ttl: *ttl })
+                let (token, next, unbroken, ttl) = (Fence::ZERO, *next, false, *ttl);
+                Arc::new(Request::Extend { lock, holder, token, next, unbroken, ttl })
             }
             _ => request.clone(),
         }
@@ -1190,11 +1190,12 @@ mod tests {
                 holder: crate::Holder::new("h", 1).unwrap(),
                 token: Fence::new(token).unwrap(),
                 next: Fence::new(9).unwrap(),
+                unbroken: false,
                 ttl: crate::Ttl::new(Duration::from_secs(1)).unwrap(),
             })
         };
         let token_of = |pass: &Pass, token| match &*pass.fitted(&extend(token)) {
-            Request::Extend { token, .. } => token.get(),
+            Request::Extend { token, unbroken: false, .. } => token.get(),
             other => panic!("{other:?}"),
         };
         let pass_of = |nodes| {
@@ -1204,7 +1205,8 @@ mod tests {
             admission.standing().pass().expect("it votes").clone()
         };
         let one = pass_of(1);
-        assert_eq!((token_of(&one, 4), token_of(&one, 5)), (0, 5), "the floor is 5");
+        assert_eq!(token_of(&one, 4), 0, "below the floor, and so below every fence");
+        assert_eq!(token_of(&one, 5), 5);
         assert_eq!(token_of(&pass_of(3), 4), 4, "it waited for that lease");
     }
 

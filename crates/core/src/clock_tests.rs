@@ -314,6 +314,7 @@ fn a_clock_that_is_off_a_quorum_grants_nothing_and_is_told_how_far_off_it_is() {
             holder: Holder::new("h", 1).unwrap(),
             token: Fence::ZERO,
             next: Fence::ZERO,
+            unbroken: false,
             ttl: Ttl::new(Duration::from_secs(1)).unwrap(),
         };
         let pass = cluster.members[1].pass_for(|| cluster.now(), &request);
@@ -511,6 +512,7 @@ fn a_node_whose_clock_went_ahead_is_asked_for_leases_that_its_jump_does_not_matt
         holder: holder.clone(),
         token: fence,
         next: fence,
+        unbroken: false,
         ttl: ttl(seconds),
     };
     let mut cluster = Cluster::new(3);

@@ -75,7 +75,15 @@ impl LockTable {
             Request::Acquire { lock, holder, proposal, ttl } => {
                 self.acquire(now, lock, holder, *proposal, *ttl)
             }
-            Request::Extend { lock, holder, token, next, ttl } => {
+            Request::Extend { lock, holder, token, next, unbroken: true, ttl } => {
+                match self.fence_of(lock, holder).filter(|fence| (token..=next).contains(&fence)) {
+                    Some(fence) => self.extend(now, clock, lock, holder, (fence, fence), *ttl),
+                    None => {
+                        Reply::NotHeld { owner: self.owner(now, lock).cloned().map(Owner::Holder) }
+                    }
+                }
+            }
+            Request::Extend { lock, holder, token, next, unbroken: false, ttl } => {
                 self.extend(now, clock, lock, holder, (*token, *next), *ttl)
             }
             Request::Release { lock, holder } => self.release(lock, holder),
@@ -112,6 +120,13 @@ impl LockTable {
         entry.fence = Some(proposal);
         entry.owner = Some((holder.clone(), now.plus(ttl.get())));
         Reply::Granted
+    }
+
+    /// The fence of `lock`, if `holder` is its owner.
+    fn fence_of(&self, lock: &LockName, holder: &Holder) -> Option<Fence> {
+        let entry = self.locks.get(lock)?;
+        entry.owner.as_ref().filter(|(owner, _)| owner == holder)?;
+        entry.fence
     }
 
     fn extend(
@@ -297,8 +312,16 @@ mod tests {
                 holder: who(holder),
                 token: Fence::new(token).unwrap(),
                 next: Fence::new(next).unwrap(),
+                unbroken: false,
                 ttl: Ttl::new(Duration::from_millis(100)).unwrap(),
             }
+        }
+        fn claim(&self, holder: u128, lowest: u64, highest: u64) -> Request {
+            let mut claim = self.refresh(holder, lowest, highest);
+            if let Request::Extend { unbroken, .. } = &mut claim {
+                *unbroken = true;
+            }
+            claim
         }
         fn release(&self, holder: u128) -> Request {
             Request::Release { lock: self.lock.clone(), holder: who(holder) }
@@ -400,6 +423,36 @@ mod tests {
         assert_eq!(node.at(299, &node.extend(1, 5)), extended);
         assert!(matches!(node.at(398, &node.acquire(2, 6)), Reply::Busy { .. }));
         assert_eq!(node.at(399, &node.acquire(2, 6)), Reply::Granted);
+    }
+
+    #[test]
+    fn a_claim_that_the_owner_does_not_confirm_writes_nothing() {
+        let mut node = bench(0);
+        let most = Fence::MAX.get();
+        let not_held = |owner: Option<u128>| Reply::NotHeld {
+            owner: owner.map(|nonce| Owner::Holder(who(nonce))),
+        };
+        let refused = |node: &mut Bench, now, claim: Request, owner| {
+            let before = node.table.clone();
+            assert_eq!(node.at(now, &claim), not_held(owner));
+            assert_eq!(node.table, before, "{claim:?}");
+        };
+        let claim = node.claim(1, 1, most);
+        refused(&mut node, 0, claim, None);
+        node.at(0, &node.acquire(1, 5));
+        for (holder, lowest, highest) in [(2, 1, most), (1, 6, most), (1, 1, 4), (1, 6, 4)] {
+            let claim = node.claim(holder, lowest, highest);
+            refused(&mut node, 10, claim, Some(1));
+        }
+        // Its own: the time and nothing else.
+        let extended = Reply::Extended { clock: CLOCK };
+        assert_eq!(node.at(50, &node.claim(1, 1, most)), extended);
+        assert_eq!(node.at(50, &node.acquire(1, 6)), Reply::Granted, "the fence is still 5");
+        assert!(matches!(node.at(149, &node.acquire(2, 7)), Reply::Busy { .. }));
+        // What lapsed is not revived.
+        node.at(150, &node.release(2));
+        let claim = node.claim(1, 6, 6);
+        refused(&mut node, 150, claim, None);
     }
 
     #[test]

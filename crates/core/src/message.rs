@@ -35,6 +35,9 @@ pub enum Request {
         token: Fence,
         /// The fence that they shall have: the same, or a higher one, which is a refresh.
         next: Fence,
+        /// Only where `holder` is the owner, with a fence from `token` to `next`, and nothing but the
+        /// time is written: whoever asks may have made all of it up.
+        unbroken: bool,
         /// How long the node keeps it from now on.
         ttl: Ttl,
     },

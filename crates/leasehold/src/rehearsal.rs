@@ -30,8 +30,14 @@ impl Locks {
         };
         let token = said[0].1.0.iter().find_map(own).unwrap_or(proposal);
         let (same_lock, same_holder) = (lock.clone(), holder.clone());
-        let extend =
-            Request::Extend { lock: same_lock, holder: same_holder, token, next: token, ttl };
+        let extend = Request::Extend {
+            lock: same_lock,
+            holder: same_holder,
+            token,
+            next: token,
+            unbroken: false,
+            ttl,
+        };
         for (what, request) in [
             ("extend", extend),
             ("inspect", Request::Inspect { lock: lock.clone() }),

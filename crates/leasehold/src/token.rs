@@ -3,6 +3,9 @@
 //!
 //! Nobody keeps it in the background and nobody is told when it is lost, so it is extended only
 //! while a quorum still knows it without interruption: what lapsed, even for a moment, is lost.
+//!
+//! The text is a claim: whoever hands it in may have made it up. A node changes nothing unless it has
+//! just this owner, and then nothing but the time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -103,8 +106,8 @@ impl FromStr for LeaseToken {
 impl Locks {
     /// Extends the lease that `token` stands for, and says for how long it is good from now.
     ///
-    /// Succeeds only if a quorum kept it all the time: a lease that lapsed is lost, and what is left
-    /// of it is given back.
+    /// Succeeds only if a quorum kept it all the time: a lease that lapsed is lost. It never gets
+    /// shorter: of a `ttl` that ends sooner than what the nodes keep already, the longer end stands.
     pub async fn extend(&self, token: &LeaseToken) -> Result<Duration, ExtendError> {
         let cluster = self.cluster();
         let now = cluster.now();
@@ -120,8 +123,8 @@ impl Locks {
             lock: token.name.clone(),
             holder: token.holder.clone(),
             fence: token.fence,
-            // Refreshed again from the first number: whether all that was sent before arrived nobody
-            // knows.
+            // The nodes may have any number from the first to the last: whether all that was sent before
+            // it was detached arrived nobody knows.
             token: token.fence,
             ttl,
             deadline: now.plus(token.ttl),
@@ -140,12 +143,7 @@ impl Locks {
             ExtendStep::Extended { deadline } if cluster.now() < deadline => {
                 Ok(deadline.since(cluster.now()))
             }
-            _ if is_lost => {
-                // Where there was no owner the nodes took it back, which is worth nothing now. Waited
-                // for: whoever uses tokens may end the process next.
-                let _ = self.release(token).await;
-                Err(lost(token, &nodes).into())
-            }
+            _ if is_lost => Err(lost(token, &nodes).into()),
             _ => {
                 let (lock, left) = (token.name.clone(), Duration::ZERO);
                 Err(ExtendError::NoQuorum { lock, left, nodes })

@@ -144,10 +144,16 @@ impl Case {
         let ttl = Ttl::new(ttl).unwrap();
         match self.dice.below(100) {
             0..35 => Request::Acquire { lock, holder, proposal: fence, ttl },
-            35..45 => Request::Extend { lock, holder, token: fence, next: fence, ttl },
-            45..55 => {
+            35..40 => {
+                Request::Extend { lock, holder, token: fence, next: fence, unbroken: false, ttl }
+            }
+            40..47 => {
                 let next = self.fence();
-                Request::Extend { lock, holder, token: fence.min(next), next, ttl }
+                Request::Extend { lock, holder, token: fence, next, unbroken: true, ttl }
+            }
+            47..55 => {
+                let next = self.fence();
+                Request::Extend { lock, holder, token: fence.min(next), next, unbroken: false, ttl }
             }
             55..75 => Request::Release { lock, holder },
             75..80 => Request::ForceRelease { lock, holder, fence, reason: None },

@@ -10,7 +10,7 @@ pub struct ExtendRound {
     token: Fence,
     next: Fence,
     deadline: Moment,
-    counts_healed: bool,
+    unbroken: bool,
     ballot: Ballot,
 }
 
@@ -37,7 +37,7 @@ impl ExtendRound {
             token: lease.token,
             next: lease.token,
             deadline: Lease::deadline(now, lease.ttl, drift),
-            counts_healed: true,
+            unbroken: false,
             ballot: Ballot::new(quorum.nodes(), now),
         }
     }
@@ -49,11 +49,12 @@ impl ExtendRound {
         Self { next, ..self }
     }
 
-    /// Counts only nodes that knew the lease all the time: for a holder that does not know its own
-    /// deadline, and so not whether there is still something to heal.
+    /// Asks only nodes that knew the lease all the time: for whoever hands in what it knows of a
+    /// lease. It may not know the deadline, and so not whether there is still something to heal; and
+    /// the lease may be made up.
     #[must_use]
     pub fn unbroken(self) -> Self {
-        Self { counts_healed: false, ..self }
+        Self { unbroken: true, ..self }
     }
 
     /// The question.
@@ -63,6 +64,7 @@ impl ExtendRound {
             holder: lease.holder.clone(),
             token: self.token,
             next: self.next,
+            unbroken: self.unbroken,
             ttl: lease.ttl,
         }
     }
@@ -110,7 +112,7 @@ impl ExtendRound {
     pub fn step(&self) -> ExtendStep {
         let kept = |reply: &Reply| match reply {
             Reply::Extended { .. } => true,
-            Reply::Healed { .. } => self.counts_healed,
+            Reply::Healed { .. } => !self.unbroken,
             _ => false,
         };
         let yes = self.ballot.count(kept);

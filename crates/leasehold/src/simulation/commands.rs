@@ -131,9 +131,14 @@ impl Session {
             ("extend", [key, fences], [holder, ttl, _, token, next @ ..]) => {
                 let (lock, holder) = (lock(key), who(holder));
                 let next = fence(next.first().unwrap_or(token));
-                let request =
-                    Request::Extend { lock, holder, token: fence(token), next, ttl: millis(ttl) };
-                (Some(*fences), request)
+                let (token, unbroken, ttl) = (fence(token), false, millis(ttl));
+                (Some(*fences), Request::Extend { lock, holder, token, next, unbroken, ttl })
+            }
+            ("keep", [key, fences], [holder, ttl, token, next]) => {
+                let (lock, holder) = (lock(key), who(holder));
+                let (token, next, ttl) = (fence(token), fence(next), millis(ttl));
+                let unbroken = true;
+                (Some(*fences), Request::Extend { lock, holder, token, next, unbroken, ttl })
             }
             ("release", [key], [holder]) => {
                 (None, Request::Release { lock: lock(key), holder: who(holder) })

@@ -590,6 +590,40 @@ pub(crate) async fn a_detached_lease_that_lapsed_is_lost_for_ever(backend: &Back
     eventually("nothing was healed back", || is_free(&ours, "l")).await;
 }
 
+/// A lease id is what anybody may write: made up, of another, given back, or with a fence never given.
+pub(crate) async fn a_claim_that_nobody_confirms_writes_nothing(backend: &Backend) {
+    let (ours, theirs) = (backend.open().await, backend.open().await);
+    let most = leasehold::Fence::MAX;
+    let refused = async |token: &leasehold::LeaseToken| {
+        let error = ours.extend(token).await.expect_err("nobody has it");
+        assert!(matches!(error, ExtendError::Lost(_)), "{error}");
+    };
+    let returned = ours.lock("l").ttl(LONG).acquire().await.unwrap().detach();
+    assert_eq!(ours.release(&returned).await, ReleaseOutcome::Released);
+    let mut made_up = returned.clone();
+    (made_up.fence, made_up.token) = (most, most);
+    refused(&returned).await;
+    refused(&made_up).await;
+    assert!(is_free(&theirs, "l").await, "revived");
+
+    let held =
+        theirs.lock("l").ttl(LONG).acquire().await.expect("the lock is like any other").detach();
+    assert!(held.fence > returned.fence && held.fence < most, "{held}");
+    refused(&returned).await;
+    refused(&made_up).await;
+    // Its own holder, but fences that it was never given: it keeps what it has.
+    let mut above = held.clone();
+    (above.fence, above.token) = (held.fence.next(), most);
+    refused(&above).await;
+    let mut up_to = held.clone();
+    up_to.token = most;
+    assert!(theirs.extend(&up_to).await.is_ok(), "one of them is its own");
+    assert!(theirs.extend(&held).await.is_ok());
+    assert_eq!(theirs.release(&held).await, ReleaseOutcome::Released);
+    let next = ours.lock("l").ttl(LONG).acquire().await.expect("no fence was raised");
+    assert!(next.fence() > held.fence && next.fence() < most, "{}", next.fence());
+}
+
 pub(crate) async fn waiting_tells_every_refusal(backend: &Backend) {
     let (ours, theirs) = (backend.open().await, backend.open().await);
     let _guard = ours.lock("l").ttl(LONG).holder("ana").acquire().await.unwrap();

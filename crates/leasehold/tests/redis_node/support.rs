@@ -145,7 +145,7 @@ pub(crate) fn acquire(name: &str, who: u128, proposal: u64) -> Request {
 
 pub(crate) fn extend(name: &str, who: u128, token: u64) -> Request {
     let (lock, holder, token) = (lock(name), holder(who), fence(token));
-    Request::Extend { lock, holder, token, next: token, ttl: ttl() }
+    Request::Extend { lock, holder, token, next: token, unbroken: false, ttl: ttl() }
 }
 
 pub(crate) fn release(name: &str, who: u128) -> Request {

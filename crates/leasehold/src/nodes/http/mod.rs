@@ -219,7 +219,7 @@ impl Desk {
                 let response = call(Call::acquire(lock, holder, *ttl)).await?;
                 answer::acquired(&Asked { lock, holder, ttl: *ttl }, &response)
             }
-            Request::Extend { lock, holder, token, next, ttl } => {
+            Request::Extend { lock, holder, token, next, ttl, .. } => {
                 self.extend(lock, holder, (*token, *next), *ttl, patience).await
             }
             Request::Release { lock, holder } => {

@@ -125,7 +125,7 @@ mod tests {
         let Request::Acquire { lock, holder, proposal, ttl } = acquire(name, holder) else {
             unreachable!()
         };
-        Request::Extend { lock, holder, token: proposal, next: proposal, ttl }
+        Request::Extend { lock, holder, token: proposal, next: proposal, unbroken: false, ttl }
     }
 
     fn release(name: &str, holder: u128) -> Request {

@@ -232,6 +232,7 @@ fn extended(value: &Value) -> Read<Reply> {
         ("HEALED", time) => Ok(Reply::Healed { clock: clock(time)? }),
         ("SUPERSEDED", [at]) => Ok(Reply::Superseded { fence: fence(at)? }),
         ("BUSY" | "FOREIGN", _) => busy(value, Fence::ZERO),
+        ("NOT_HELD", [value, kind]) => Ok(Reply::NotHeld { owner: owner(value, kind)? }),
         _ => stranger(value),
     }
 }

@@ -208,7 +208,18 @@ impl Exchange {
             }
             (
                 Stage::Only,
-                Request::Extend { lock, holder, token, next, ttl },
+                Request::Extend { lock, holder, token, next, unbroken: true, ttl },
+                Some((_, scripts)),
+            ) => {
+                writer.call(&scripts.keep, 2, 4);
+                writer.own(session, lock, holder, *ttl);
+                writer.number(token.get());
+                writer.number(next.get());
+                return writer.replies;
+            }
+            (
+                Stage::Only,
+                Request::Extend { lock, holder, token, next, ttl, .. },
                 Some((pass, scripts)),
             ) => {
                 let next = (next != token).then_some(*next);

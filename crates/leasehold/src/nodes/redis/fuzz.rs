@@ -180,7 +180,14 @@ fn requests() -> Vec<Request> {
     let ttl = Ttl::new(Duration::from_secs(1)).unwrap();
     vec![
         Request::Acquire { lock: lock.clone(), holder: holder.clone(), proposal: low, ttl },
-        Request::Extend { lock: lock.clone(), holder: holder.clone(), token: low, next: high, ttl },
+        Request::Extend {
+            lock: lock.clone(),
+            holder: holder.clone(),
+            token: low,
+            next: high,
+            unbroken: false,
+            ttl,
+        },
         Request::Release { lock: lock.clone(), holder: holder.clone() },
         Request::ForceRelease { lock: lock.clone(), holder, fence: low, reason: None },
         Request::Inspect { lock },

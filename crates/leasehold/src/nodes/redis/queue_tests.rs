@@ -45,6 +45,7 @@ fn extend(name: &str) -> Request {
         holder: Holder::new("me", 1).unwrap(),
         token: Fence::new(9).unwrap(),
         next: Fence::new(9).unwrap(),
+        unbroken: false,
         ttl: Ttl::new(Duration::from_secs(1)).unwrap(),
     }
 }

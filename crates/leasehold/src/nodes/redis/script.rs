@@ -51,6 +51,7 @@ pub(super) struct Bound {
     doubts: Doubts,
     pub(super) acquire: Script,
     pub(super) extend: Script,
+    pub(super) keep: Script,
     pub(super) force_release: Script,
     pub(super) replace_record: Script,
     pub(super) forget: Script,
@@ -93,6 +94,7 @@ impl Bound {
             doubts,
             acquire: script(include_str!("acquire.lua")),
             extend: script(include_str!("extend.lua")),
+            keep: script(include_str!("keep.lua")),
             force_release: script(include_str!("force_release.lua")),
             replace_record: script(include_str!("replace_record.lua")),
             forget: script(include_str!("forget.lua")),
@@ -106,9 +108,9 @@ impl Bound {
     }
 
     /// All of them, and those that are not bound but called often.
-    pub(super) fn to_load(&self) -> [&Script; 7] {
-        let Self { acquire, extend, force_release, replace_record, forget, .. } = self;
-        [acquire, extend, force_release, replace_record, forget, &RELEASE, &INSPECT]
+    pub(super) fn to_load(&self) -> [&Script; 8] {
+        let Self { acquire, extend, keep, force_release, replace_record, forget, .. } = self;
+        [acquire, extend, keep, force_release, replace_record, forget, &RELEASE, &INSPECT]
     }
 }
 
@@ -133,6 +135,7 @@ pub(crate) fn name_of(text: &str) -> Option<(&'static str, Vec<String>)> {
         ("inspect", include_str!("inspect.lua")),
         ("acquire", include_str!("acquire.lua")),
         ("extend", include_str!("extend.lua")),
+        ("keep", include_str!("keep.lua")),
         ("force_release", include_str!("force_release.lua")),
         ("replace_record", include_str!("replace_record.lua")),
         ("forget", include_str!("forget.lua")),

@@ -53,7 +53,18 @@ impl Look {
                 }
                 (Reply::Granted, Some(Write::owned(now, holder.as_str(), ttl.get(), *proposal)))
             }
-            Request::Extend { holder, token, next, ttl, .. } => {
+            Request::Extend { holder, token, next, unbroken: true, ttl, .. } => {
+                let is_meant = (token..=next).contains(&&fence) && self.fence.is_some();
+                match self.owner {
+                    Some((owner, until)) if owner == holder.as_str() && is_meant => {
+                        let ttl = ttl.get().max(until.since(now));
+                        let write = Write::owned(now, holder.as_str(), ttl, fence);
+                        (Reply::Extended { clock }, Some(write))
+                    }
+                    owner => (Reply::NotHeld { owner: owner.map(owner_of) }, None),
+                }
+            }
+            Request::Extend { holder, token, next, unbroken: false, ttl, .. } => {
                 if fence > *next {
                     return (Reply::Superseded { fence }, None);
                 }
@@ -75,20 +86,14 @@ impl Look {
                 (Some((owner, _)), Some(fence)) if owner == holder.as_str() => {
                     (Reply::Released, Some(Write { owner: None, fence }))
                 }
-                (owner, _) => {
-                    let owner = owner.map(|(owner, _)| Owner::from_value(owner.as_bytes()));
-                    (Reply::NotHeld { owner }, None)
-                }
+                (owner, _) => (Reply::NotHeld { owner: owner.map(owner_of) }, None),
             },
             Request::ForceRelease { holder, fence: seen, .. } => {
                 let write = Some(Write { owner: None, fence: fence.max(*seen).next() });
                 match self.owner {
                     Some((owner, _)) if owner == holder.as_str() => (Reply::Released, write),
                     _ if fence > *seen => (Reply::Superseded { fence }, None),
-                    Some((owner, _)) => {
-                        let owner = Some(Owner::from_value(owner.as_bytes()));
-                        (Reply::NotHeld { owner }, None)
-                    }
+                    Some(owner) => (Reply::NotHeld { owner: Some(owner_of(owner)) }, None),
                     None => (Reply::NotHeld { owner: None }, write),
                 }
             }
@@ -114,10 +119,14 @@ impl Look {
         Sighting {
             lock,
             expires_in: self.owner.as_ref().map(|(_, until)| until.since(now)),
-            owner: self.owner.map(|(owner, _)| Owner::from_value(owner.as_bytes())),
+            owner: self.owner.map(owner_of),
             fence: self.fence,
         }
     }
+}
+
+fn owner_of((owner, _): (String, Moment)) -> Owner {
+    Owner::from_value(owner.as_bytes())
 }
 
 impl Write {

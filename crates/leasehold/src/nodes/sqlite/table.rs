@@ -137,7 +137,7 @@ impl Table {
             Request::Acquire { lock, holder, proposal, ttl } => {
                 (ACQUIRE, lock, holder, proposal, ttl, Reply::Granted)
             }
-            Request::Extend { lock, holder, next, ttl, .. } => {
+            Request::Extend { lock, holder, next, unbroken: false, ttl, .. } => {
                 let clock = self.clock.wall();
                 (EXTEND, lock, holder, next, ttl, Reply::Extended { clock })
             }
@@ -145,6 +145,7 @@ impl Table {
                 let row = params![lock.as_str(), holder.as_str(), nanos(now)];
                 return Ok(self.release(row)?.then_some(Reply::Released));
             }
+            Request::Extend { .. } => return Ok(None),
             _ => {
                 self.is_waited_for.set(true);
                 return Ok(None);
