@@ -82,6 +82,13 @@ impl Holder {
         &self.0
     }
 
+    /// The first half of the random part. Whoever draws it may put there what tells its holders from
+    /// those of others.
+    pub fn mark(&self) -> u64 {
+        let at = self.0.len() - NONCE_DIGITS;
+        u64::from_str_radix(&self.0[at..at + NONCE_DIGITS / 2], 16).expect("hexadecimal digits")
+    }
+
     /// The part for people: `user@host:pid`, or what the caller gave.
     pub fn label(&self) -> &str {
         &self.0[..self.0.len() - NONCE_DIGITS - 1]

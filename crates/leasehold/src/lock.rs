@@ -37,6 +37,7 @@ pub struct LockRequest {
     pub(crate) name: Result<LockName, OptionsError>,
     label: Arc<str>,
     nonce: Option<u128>,
+    mark: Option<u64>,
     ttl: Duration,
     wait: Option<Duration>,
     retry: RetryPolicy,
@@ -62,6 +63,7 @@ impl LockRequest {
             name: LockName::new(name).map_err(OptionsError::from),
             label,
             nonce: None,
+            mark: None,
             ttl: DEFAULT_TTL,
             wait: Some(DEFAULT_WAIT),
             retry: RetryPolicy::DEFAULT,
@@ -114,6 +116,13 @@ impl LockRequest {
     /// [`Self::try_acquire`] and [`Self::try_acquire_or_tell`]; whoever waits draws afresh each time.
     pub fn nonce(mut self, fresh: u128) -> Self {
         self.nonce = Some(fresh);
+        self
+    }
+
+    /// The first half of the random part of the holder value, by which whoever asks knows the lease again
+    /// among those of others: [`Holder::mark`]. The second half is drawn afresh for each attempt.
+    pub fn mark(mut self, mark: u64) -> Self {
+        self.mark = Some(mark);
         self
     }
 
@@ -342,6 +351,7 @@ impl LockRequest {
         Ok(Attempt {
             lock: self.name.clone()?,
             label: self.label.clone(),
+            mark: self.mark,
             ttl,
             min_validity: self.min_validity,
         })

@@ -109,6 +109,11 @@ impl Locks {
         self.cluster.max_ttl()
     }
 
+    /// By how much sooner than its nodes a holder counts a lease of `ttl` as over, because clocks drift.
+    pub fn drift_allowance(&self, ttl: Duration) -> Duration {
+        self.cluster.drift.allowance(ttl)
+    }
+
     /// How long a node may take to answer when it is about a lease of `ttl`; see
     /// [`Builder::timeout`].
     pub fn timeout(&self, ttl: Duration) -> Duration {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use leasehold::{DEFAULT_TTL, LeaseToken, LockName, LockStatus, Locks, ReleaseOutcome};
+use leasehold::{DEFAULT_TTL, Holder, LeaseToken, LockName, LockStatus, Locks, ReleaseOutcome};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,12 @@ use crate::stats::Stats;
 use crate::tokens::Tokens;
 use crate::view;
 use crate::waiting::Waiting;
+
+/// Why most leases are lost.
+pub(crate) const RAN_OUT: &str = "it ran out before its holder gave it back";
+
+/// How far from its last known end a lease may vanish and still have expired.
+const NEAR_ITS_END: Duration = Duration::from_millis(750);
 
 /// What all requests share.
 pub(crate) struct App {
@@ -142,39 +148,97 @@ impl App {
         &self,
         token: &LeaseToken,
         waited: Duration,
-        left: Duration,
+        until: Instant,
         reason: Option<String>,
     ) {
         let now = Instant::now();
-        let (holder, fence, expires) = (token.holder.clone(), token.fence.get(), Some(now + left));
+        let (holder, fence, expires) = (token.holder.clone(), token.fence.get(), Some(until));
         let more = More::Lease {
             holder: holder.clone(),
             fence,
             waited: Some(waited),
             reason: reason.clone(),
         };
-        let granted = Some(Granted { ttl: token.ttl, reason });
+        let granted = Some(Granted::new(token.ttl, reason, until));
         self.began(&token.name, Owned { holder, fence, at: now, expires, granted }, more);
     }
 
-    /// A lock has a new owner. Whoever had it before, and did not give it back, has it no more.
+    /// A lease goes on.
+    pub(crate) fn renewed(&self, token: &LeaseToken, until: Instant) {
+        self.known.renewed(&token.name, &token.holder, token.ttl, until);
+        self.keys.renewed(&token.holder, until);
+        self.events.tell("renewed", Some(token.name.clone()), More::lease(token));
+    }
+
+    /// A lock has a new owner. Whoever had it before, and did not give it back here, has it no more.
     pub(crate) fn began(&self, lock: &LockName, owned: Owned, more: impl Into<More>) {
         if let Some(before) = self.known.began(lock, owned) {
-            self.expired(lock, &before);
+            self.gone(lock, &before);
         }
         self.events.tell("acquired", Some(lock.clone()), more);
     }
 
-    /// A lease ran out, which is a loss for whoever got it here.
-    pub(crate) fn expired(&self, lock: &LockName, owned: &Owned) {
+    /// A holder was seen to have a lease no more, and nobody told us how that came.
+    pub(crate) fn gone(&self, lock: &LockName, owned: &Owned) {
+        let word = match &owned.granted {
+            Some(granted) if self.is_early(granted) => "elsewhere",
+            Some(granted) if granted.was_seen_near_its_end() => "",
+            Some(_) => "unknown",
+            // Seen only; whoever granted it counts.
+            None => "",
+        };
         if owned.granted.is_some() {
-            self.metrics.leases.lost("expired");
-            self.stats.lost();
-            let (holder, fence) = (owned.holder.label(), owned.fence);
-            warn!(%lock, holder, fence, "a lease ran out before its holder gave it back");
+            self.keys.ended(&owned.holder);
         }
+        if !word.is_empty() {
+            self.metrics.leases.released(word, None);
+        } else if owned.granted.is_some() {
+            self.count_loss(owned, "expired");
+            let (holder, fence) = (owned.holder.label(), owned.fence);
+            warn!(%lock, holder, fence, reason = "expired", why = RAN_OUT, "a lease is lost");
+        }
+        let has_run_out = match (&owned.granted, owned.expires) {
+            (None, Some(expires)) => expires <= Instant::now() + NEAR_ITS_END,
+            (None, None) => false,
+            _ => word != "elsewhere",
+        };
+        let event = if has_run_out { "expired" } else { "released" };
         let members = json!({"holder": owned.holder.label(), "fence": owned.fence, "seen": true});
-        self.events.tell("expired", Some(lock.clone()), members);
+        self.events.tell(event, Some(lock.clone()), members);
+    }
+
+    /// A lease that was granted here is over, and its holder had not given it back. Nothing if that was
+    /// told before, or is for another instance to tell.
+    pub(crate) fn lost(&self, lock: &LockName, holder: &Holder, reason: &'static str, why: &str) {
+        self.keys.ended(holder);
+        let Some(owned) = self.known.ended(lock, holder) else { return };
+        if owned.granted.is_some() {
+            // Taken away by force: that is counted where it was done.
+            if reason != "forced" {
+                self.count_loss(&owned, reason);
+            }
+            let fence = owned.fence;
+            warn!(%lock, holder = holder.label(), fence, reason, why, "a lease is lost");
+        }
+        let event = if reason == "expired" { "expired" } else { "lost" };
+        let members = json!({"holder": holder.label(), "fence": owned.fence, "why": why});
+        self.events.tell(event, Some(lock.clone()), members);
+    }
+
+    /// Whether the nodes would keep a lease for longer than until now, had nobody ended it.
+    pub(crate) fn would_last(&self, lock: &LockName, holder: &Holder) -> bool {
+        self.known.granted(lock, holder).is_some_and(|granted| self.is_early(&granted))
+    }
+
+    fn is_early(&self, granted: &Granted) -> bool {
+        Instant::now() < granted.until + self.locks.drift_allowance(granted.ttl) / 2
+    }
+
+    fn count_loss(&self, owned: &Owned, reason: &'static str) {
+        if owned.granted.is_some() {
+            self.metrics.leases.lost(reason);
+            self.stats.lost();
+        }
     }
 
     /// Gives a lease back and tells of it.
@@ -182,33 +246,34 @@ impl App {
         // A short lease leaves the nodes little time to answer; a release has as much as any.
         let mut patient = token.clone();
         patient.ttl = patient.ttl.max(DEFAULT_TTL);
+        let (lock, holder) = (&token.name, &token.holder);
         // Whoever gets the lock next may be told of it before we are: that is no loss.
-        let was_known = self.known.ended(&token.name, &token.holder);
+        let known = self.known.ended(lock, holder);
+        self.keys.ended(holder);
         let outcome = self.locks.release(&patient).await;
+        let granted = known.as_ref().and_then(|owned| owned.granted.as_ref());
+        // Then it ended by force, or by a release at another instance, which is counted there.
+        let lost =
+            |reason| (!granted.is_some_and(|granted| self.is_early(granted))).then_some(reason);
         let (word, event, lost) = match &outcome {
             ReleaseOutcome::Released => ("released", "released", None),
-            ReleaseOutcome::AlreadyExpired => ("expired", "expired", Some("expired")),
-            ReleaseOutcome::TakenOver { .. } => ("taken_over", "lost", Some("stolen")),
+            ReleaseOutcome::AlreadyExpired => ("expired", "expired", lost("expired")),
+            ReleaseOutcome::TakenOver { .. } => ("taken_over", "lost", lost("stolen")),
             _ => ("unknown", "", None),
         };
-        let held_for = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH + Duration::from_micros(token.fence.get()))
-            .ok()
-            .filter(|_| word == "released");
+        // How long others had theirs, the id that they hand in does not prove.
+        let granted_at = known.as_ref().filter(|owned| owned.granted.is_some()).map(|it| it.at);
+        let held_for = granted_at.filter(|_| word == "released").map(|at| at.elapsed());
         self.metrics.leases.released(word, held_for);
-        if event.is_empty() {
-            return outcome;
-        }
         if word == "released" {
-            self.known.gave_back(&token.holder);
+            self.known.gave_back(lock, holder);
             self.stats.released();
         }
-        if let Some(reason) = lost.filter(|_| was_known.is_some()) {
-            self.metrics.leases.lost(reason);
-            self.stats.lost();
+        if let (Some(reason), Some(owned)) = (lost, &known) {
+            self.count_loss(owned, reason);
         }
-        if word == "released" || was_known.is_some() {
-            self.events.tell(event, Some(token.name.clone()), More::lease(token));
+        if !event.is_empty() && (word == "released" || known.is_some()) {
+            self.events.tell(event, Some(lock.clone()), More::lease(token));
         }
         outcome
     }
@@ -220,16 +285,5 @@ impl App {
             let outcome = app.release(&token).await;
             info!(lock = %token.name, fence = %token.fence, ?outcome, "granted, but nobody to tell");
         });
-    }
-
-    /// A lease is no more, though its holder did not give it back.
-    pub(crate) fn lost(&self, token: &LeaseToken, reason: &'static str, why: &str) {
-        self.metrics.leases.lost(reason);
-        self.stats.lost();
-        self.known.ended(&token.name, &token.holder);
-        let (holder, fence) = (token.holder.label(), token.fence.get());
-        warn!(lock = %token.name, holder, fence, reason, why, "a lease is lost");
-        let members = json!({"holder": holder, "fence": fence, "why": why});
-        self.events.tell("lost", Some(token.name.clone()), members);
     }
 }

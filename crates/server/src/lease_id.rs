@@ -1,5 +1,6 @@
 //! A lease as one word of a URL: the library's lease token, which carries what any instance needs to
-//! renew or release it. Whoever has it can do so; it is shown to nobody but the holder.
+//! renew or release it. Whoever has it can do so; it is shown to nobody but the holder. It proves nothing:
+//! the nodes do not do what it says unless they have just this holder, whose random part nobody guesses.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -18,8 +19,8 @@ pub(crate) fn encode(token: &LeaseToken) -> String {
 pub(crate) fn decode(text: &str) -> Result<LeaseToken, Problem> {
     let wrong = || {
         Problem::new(
-            Kind::Malformed,
-            "this is not a lease id: take `lease_id` from the answer to the acquire, unchanged",
+            Kind::LeaseUnknown,
+            "this is no lease id, or not all of one: take `lease_id` from the answer to the acquire, unchanged",
         )
     };
     if text.len() > LONGEST {
@@ -46,7 +47,7 @@ mod tests {
     #[test]
     fn what_is_no_id_is_a_problem() {
         for text in ["", "x", "====", "bGVhc2Ux", &"A".repeat(LONGEST + 1), "☂"] {
-            assert_eq!(decode(text).unwrap_err().kind, Kind::Malformed, "{text}");
+            assert_eq!(decode(text).unwrap_err().kind, Kind::LeaseUnknown, "{text}");
         }
     }
 }

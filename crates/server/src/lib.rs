@@ -91,6 +91,7 @@ impl Server {
         let app = Arc::new(App::new(locks, settings, tokens));
         let front = Arc::new(Front { tls: RwLock::new(tls), app });
         front.app.tasks.spawn(observer::run(front.app.clone()));
+        front.app.tasks.spawn(observer::watch_ends(front.app.clone()));
         front.app.tasks.spawn(front.clone().accept(listener));
         Ok(Self { front, address, scheme })
     }

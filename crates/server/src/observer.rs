@@ -7,8 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use leasehold::{Holder, LockName, LockStatus, Owner};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
-use crate::app::{App, Listing};
+use crate::app::{App, Listing, RAN_OUT};
 use crate::known::Owned;
 use crate::view;
 
@@ -20,8 +21,10 @@ const SELDOM: Duration = Duration::from_secs(10);
 const SHARE: u32 = 10;
 /// As many locks as people can look through.
 const SHOWN: usize = 500;
-/// How far from its last known end a lease may vanish and still have expired.
-const NEAR_ITS_END: Duration = Duration::from_millis(750);
+/// By so much longer than it was told to be good a lease may be kept, if the grant took a while.
+const A_MOMENT: Duration = Duration::from_millis(5);
+/// So many leases whose time is over are looked at at once.
+const ENDS_AT_ONCE: usize = 64;
 
 /// Looks until the server ends.
 pub(crate) async fn run(app: Arc<App>) {
@@ -82,6 +85,43 @@ fn note(app: &App, available: usize) {
     app.metrics.leases.note(listing.locks.len(), waiters, app.stats.contention_rate(), of);
 }
 
+/// Looks at each lease that was granted here near the end that its holder was told, and at it, until the
+/// server ends. If the nodes still have it nobody gave it back, at any instance, and it is lost.
+pub(crate) async fn watch_ends(app: Arc<App>) {
+    let room = Arc::new(Semaphore::new(ENDS_AT_ONCE));
+    loop {
+        let (lock, owned) = tokio::select! {
+            biased;
+            () = app.draining.cancelled() => return,
+            next = app.known.next_end() => next,
+        };
+        let Ok(permit) = room.clone().acquire_owned().await else { return };
+        let app = app.clone();
+        tokio::spawn(async move {
+            look_at_end(&app, &lock, &owned).await;
+            drop(permit);
+        });
+    }
+}
+
+async fn look_at_end(app: &App, lock: &LockName, owned: &Owned) {
+    let (asked, status) = (Instant::now(), app.locks.inspect(lock.as_str()).await);
+    let Ok(status) = status else { return };
+    if !status.holder().is_some_and(|owner| owner.is(&owned.holder)) {
+        return tell_end(app, lock, owned, asked);
+    }
+    let (Some(granted), Some(left)) = (&owned.granted, status.expires_in()) else { return };
+    // As whoever renewed it last counts.
+    let told = asked + left.saturating_sub(app.locks.drift_allowance(granted.ttl));
+    if told > granted.until + A_MOMENT {
+        app.known.renewed(lock, &owned.holder, granted.ttl, told);
+    } else if asked < granted.until {
+        app.known.seen(lock, &owned.holder, asked, Some(asked + left));
+    } else {
+        app.lost(lock, &owned.holder, "expired", RAN_OUT);
+    }
+}
+
 /// Looks at all locks, and says how long it took.
 pub(crate) async fn look(app: &App) -> Duration {
     let (at, wall) = (Instant::now(), SystemTime::now());
@@ -120,16 +160,14 @@ pub(crate) async fn look_at(app: &App, lock: &LockName) {
 fn tell_owner(app: &App, status: &LockStatus, at: Instant) {
     let Some(Owner::Holder(holder)) = status.holder() else { return };
     let expires = status.expires_in().map(|left| at + left);
-    if app.known.has_ended(holder) {
+    let lock = &status.name;
+    if app.known.has_ended(lock, holder) {
         return;
     }
-    let lock = &status.name;
     let fence = status.fence_of(&Owner::Holder(holder.clone())).map_or(0, |fence| fence.get());
     match app.known.owner(lock) {
         Some(owned) if owned.holder == *holder => {
-            if let Some(expires) = expires {
-                app.known.expires(lock, holder, expires);
-            }
+            app.known.seen(lock, holder, at, expires);
         }
         // Told of after this look began.
         Some(owned) if owned.at >= at => {}
@@ -146,11 +184,7 @@ fn tell_end(app: &App, lock: &LockName, owned: &Owned, at: Instant) {
     if owned.at >= at || app.known.ended(lock, &owned.holder).is_none() {
         return;
     }
-    if owned.expires.is_some_and(|expires| expires <= at + NEAR_ITS_END) {
-        return app.expired(lock, owned);
-    }
-    let members = json!({"holder": owned.holder.label(), "fence": owned.fence, "seen": true});
-    app.events.tell("released", Some(lock.clone()), members);
+    app.gone(lock, owned);
 }
 
 /// What the dashboard shows.

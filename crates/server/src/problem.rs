@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     TimedOut,
     NoFence,
     IdempotencyInFlight,
+    IdempotencyElsewhere,
+    LeaseUnknown,
     LeaseLost,
     FenceMovedOn,
     PayloadTooLarge,
@@ -56,6 +58,12 @@ impl Kind {
                 "idempotency-in-flight",
                 "A request with this idempotency key is still under way",
             ),
+            Self::IdempotencyElsewhere => (
+                S::CONFLICT,
+                "idempotency-elsewhere",
+                "The lease of this idempotency key was granted by another instance",
+            ),
+            Self::LeaseUnknown => (S::NOT_FOUND, "lease-unknown", "This is no lease id"),
             Self::LeaseLost => (S::GONE, "lease-lost", "The lease is lost"),
             Self::FenceMovedOn => {
                 (S::PRECONDITION_FAILED, "fence-moved-on", "The lock has another fence")

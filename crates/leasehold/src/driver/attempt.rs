@@ -16,6 +16,8 @@ use crate::legacy::Heritage;
 pub(crate) struct Attempt {
     pub(crate) lock: LockName,
     pub(crate) label: Arc<str>,
+    /// The first half of the holder's random part, if it is not drawn.
+    pub(crate) mark: Option<u64>,
     pub(crate) ttl: Ttl,
     pub(crate) min_validity: Duration,
 }
@@ -75,6 +77,14 @@ impl Attempt {
             .await
     }
 
+    fn nonce(&self) -> u128 {
+        let drawn = crate::chance::nonce();
+        match self.mark {
+            Some(mark) => u128::from(mark) << 64 | u128::from(drawn as u64),
+            None => drawn,
+        }
+    }
+
     fn holder(&self, nonce: u128) -> Holder {
         Holder::new(&self.label, nonce).expect("the label was checked with the options")
     }
@@ -111,7 +121,7 @@ impl Attempt {
     ) -> Result<Won, Refused> {
         let is_heir = heritage.is_some();
         let Heritage { holder, highest } = heritage.unwrap_or_else(|| Heritage {
-            holder: self.holder(crate::chance::nonce()),
+            holder: self.holder(self.nonce()),
             highest: Fence::ZERO,
         });
         let spec = AcquireSpec {

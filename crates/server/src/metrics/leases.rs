@@ -128,7 +128,7 @@ fn by_outcome<const N: usize>(
 }
 
 fn by_reason(registry: &mut Registry) -> Family<Reason, Counter> {
-    let help = "Leases that ended before their holder";
+    let help = "Leases granted here that ended before their holder gave them back, as far as that is known";
     let family = Family::<Reason, Counter>::default();
     let family = register(registry, "redlock_leases_lost", help, family);
     for reason in ["expired", "quorum", "stolen", "forced"] {
@@ -184,8 +184,8 @@ impl Leases {
             releases: by_outcome(
                 registry,
                 "redlock_releases",
-                "Releases, by what became of them",
-                ["released", "expired", "taken_over", "unknown"],
+                "Releases, by what became of them; and leases granted here of which only the end was seen",
+                ["released", "expired", "taken_over", "unknown", "elsewhere"],
             ),
             force_releases: register(
                 registry,

@@ -6,9 +6,12 @@ use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderValue, LOCATION};
-use leasehold::{AcquireError, DEFAULT_TTL, Guard, LeaseToken, LockName, LockRequest};
+use leasehold::{
+    AcquireError, DEFAULT_TTL, ExtendError, Guard, LeaseToken, LockName, LockRequest, Owner,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::{LeaseAnswer, typed};
 use crate::app::{App, Asked};
@@ -44,16 +47,19 @@ pub(crate) async fn acquire(mut ask: Box<Ask>) -> Result<Response, Problem> {
     caller.may_lock(&app, &lock)?;
     let nonce = check(&app, &wish)?;
     let key = match idempotency_key(&head.headers)? {
+        Some(_) if nonce.is_some() => {
+            let detail = "a nonce and an Idempotency-Key exclude each other: send one of them";
+            return Err(Problem::field("nonce", detail));
+        }
         Some(key) => {
             let request = [lock.as_str().as_bytes(), b"\0", &bytes].concat();
-            match app.keys.look_up(&caller.name, &key, &request)? {
-                Known::New(under_way) => Some(under_way),
-                Known::Granted(lease) => {
-                    let left = lease.deadline.saturating_duration_since(Instant::now());
-                    let id = lease_id::encode(&lease.token);
-                    let text = told(&lease.token, &id, left, &asked, wish.reason.as_deref());
+            match look_up(&app, &caller.name, &key, &request).await? {
+                (Known::Granted(token), left) => {
+                    let id = lease_id::encode(&token);
+                    let text = told(&token, &id, &asked, wish.reason.as_deref(), left);
                     return Ok(created(&id, text.into()));
                 }
+                (Known::New(under_way), _) => Some(under_way),
             }
         }
         None => None,
@@ -73,8 +79,12 @@ pub(crate) async fn acquire(mut ask: Box<Ask>) -> Result<Response, Problem> {
     if let Some(nonce) = nonce {
         request = request.nonce(nonce);
     }
+    let mark = key.as_ref().map(UnderWay::mark);
+    if let Some(mark) = mark {
+        request = request.mark(mark);
+    }
     let wait = Duration::from_millis(wish.wait_ms);
-    let mut attempt = Attempt::new(&app, &lock);
+    let mut attempt = Attempt::new(&app, &lock, mark);
     let guard = if wait.is_zero() {
         match request.try_acquire_or_tell().await {
             Ok(guard) => guard,
@@ -100,35 +110,65 @@ fn grant(
     reason: Option<String>,
     key: Option<UnderWay>,
 ) -> Response {
-    let left = guard.validity();
+    let until = Instant::now() + guard.validity();
     let token = guard.detach();
     let waited = attempt.ended(AttemptOutcome::Acquired);
-    app.metrics.leases.granted(left, token.ttl);
+    app.metrics.leases.granted(until.saturating_duration_since(Instant::now()), token.ttl);
     let id = lease_id::encode(&token);
-    let text = told(&token, &id, left, asked, reason.as_deref());
-    app.granted(&token, waited, left, reason);
-    let key = key.map(|key| key.granted(&token, Instant::now() + left));
+    let text = told(&token, &id, asked, reason.as_deref(), until);
+    app.granted(&token, waited, until, reason);
+    if let Some(key) = key {
+        key.granted(&token, until);
+    }
     let (owner, undelivered) = (app.clone(), token);
     let give_back = move || {
-        if let Some(key) = &key {
-            owner.keys.forget(key);
+        if owner.keys.take_back(&undelivered.holder) {
+            owner.give_back(undelivered);
         }
-        owner.give_back(undelivered);
     };
     let body = asked.delivery.answer(text, Box::new(give_back));
     created(&id, Body::Grant(body))
 }
 
+/// What a key stands for by what the nodes say now, and until when.
+async fn look_up(
+    app: &Arc<App>,
+    caller: &Arc<str>,
+    key: &str,
+    request: &[u8],
+) -> Result<(Known, Instant), Problem> {
+    loop {
+        let token = match app.keys.look_up(caller, key, request)? {
+            Known::Granted(token) => token,
+            new @ Known::New(_) => return Ok((new, Instant::now())),
+        };
+        match app.locks.extend(&token).await {
+            Ok(left) => {
+                let until = Instant::now() + left;
+                app.renewed(&token, until);
+                return Ok((Known::Granted(token), until));
+            }
+            // Released or run out: the key stands for nothing any more.
+            Err(ExtendError::Lost(_)) => app.keys.ended(&token.holder),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// What is left is read after the time that passed: a caller that counts both from when it asked never
+/// counts too much.
 fn told(
     token: &LeaseToken,
     id: &str,
-    left: Duration,
     asked: &Asked,
     reason: Option<&str>,
+    until: Instant,
 ) -> String {
+    let elapsed_ms = Some(view::millis(asked.at.elapsed()));
+    let left = until.saturating_duration_since(Instant::now());
     super::text(&LeaseAnswer {
         expires_in_ms: Some(view::millis(left)),
-        elapsed_ms: Some(view::millis(asked.at.elapsed())),
+        elapsed_ms,
         reason: Some(reason),
         ..LeaseAnswer::of(token, id)
     })
@@ -187,18 +227,50 @@ fn shutting_down() -> Problem {
     )
 }
 
+/// Whether the lock is held by a lease of the same idempotency key.
+fn is_of_key(error: &AcquireError, mark: Option<u64>) -> bool {
+    let owner = match error {
+        AcquireError::TimedOut { last: Some(last), .. } => return is_of_key(last, mark),
+        AcquireError::Held { owner: Some(Owner::Holder(holder)), .. } => holder,
+        _ => return false,
+    };
+    mark == Some(owner.mark())
+}
+
+fn expires_in(error: &AcquireError) -> Option<Duration> {
+    match error {
+        AcquireError::TimedOut { last: Some(last), .. } => expires_in(last),
+        AcquireError::Held { expires_in, .. } => *expires_in,
+        _ => None,
+    }
+}
+
+/// It may be about to take the lease back, because its answer did not arrive: so nobody else hands it out.
+fn elsewhere(expires_in: Option<Duration>) -> Problem {
+    Problem::new(
+        Kind::IdempotencyElsewhere,
+        "the lock is held by a lease of this Idempotency-Key that another instance granted, or this one \
+         before it was started again: ask that instance, or wait until the lease ends",
+    )
+    .with("expires_in_ms", json!(expires_in.map(view::millis)))
+    .retry_after(Duration::ZERO)
+}
+
 /// An attempt under way. If it is dropped, whoever asked has gone.
 struct Attempt<'a> {
     app: &'a Arc<App>,
     lock: &'a LockName,
     began: Instant,
     met_holder: Arc<AtomicBool>,
+    /// What a lease of the same idempotency key would show.
+    mark: Option<u64>,
     is_over: bool,
 }
 
 impl<'a> Attempt<'a> {
-    fn new(app: &'a Arc<App>, lock: &'a LockName) -> Self {
-        Self { app, lock, began: Instant::now(), met_holder: Arc::default(), is_over: false }
+    fn new(app: &'a Arc<App>, lock: &'a LockName, mark: Option<u64>) -> Self {
+        let (began, met_holder) = (Instant::now(), Arc::default());
+        Self { app, lock, began, met_holder, mark, is_over: false }
     }
 
     /// Waits for the lock, unless the server ends first.
@@ -208,7 +280,12 @@ impl<'a> Attempt<'a> {
         wait: Duration,
     ) -> Result<Result<Guard, AcquireError>, Problem> {
         let (app, lock, met) = (self.app.clone(), self.lock.clone(), self.met_holder.clone());
+        let (mark, met_itself) = (self.mark, Arc::new(Notify::new()));
+        let itself = met_itself.clone();
         let request = request.wait(wait).on_refusal(move |error| {
+            if is_of_key(error, mark) {
+                itself.notify_one();
+            }
             if error.is_held() && !met.swap(true, Ordering::Relaxed) {
                 let waiters = app.waiting.count(&lock);
                 app.events.tell("waiting", Some(lock.clone()), json!({"waiters": waiters}));
@@ -217,6 +294,7 @@ impl<'a> Attempt<'a> {
         tokio::select! {
             biased;
             outcome = request.acquire() => Ok(outcome),
+            () = met_itself.notified() => Err(elsewhere(None)),
             () = self.app.draining.cancelled() => Err(shutting_down()),
         }
     }
@@ -253,6 +331,9 @@ impl<'a> Attempt<'a> {
         };
         let took = self.count(outcome);
         let is_held = error.is_held();
+        if is_of_key(&error, self.mark) {
+            return elsewhere(expires_in(&error));
+        }
         let problem = Problem::from(error).with("name", json!(self.lock.as_str()));
         if !is_held {
             return problem;

@@ -9,7 +9,6 @@ use serde::Deserialize;
 use super::{LeaseAnswer, ok};
 use crate::ask::Ask;
 use crate::body::{Response, response};
-use crate::events::More;
 use crate::lease_id;
 use crate::problem::{self, Problem};
 use crate::view;
@@ -31,13 +30,21 @@ pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
     }
     match app.locks.extend(&token).await {
         Ok(left) => {
+            let until = Instant::now() + left;
             app.metrics.leases.renewed("ok");
-            app.known.renewed(&token.name, &token.holder, token.ttl, Instant::now() + left);
-            app.events.tell("renewed", Some(token.name.clone()), More::lease(&token));
+            app.renewed(&token, until);
+            // Whoever asks for less than is left keeps what is left.
+            let kept = match wish.ttl_ms {
+                Some(_) => app.locks.inspect(token.name.as_str()).await.ok(),
+                None => None,
+            };
             let id = lease_id::encode(&token);
+            let elapsed_ms = Some(view::millis(asked.at.elapsed()));
+            let left = until.saturating_duration_since(Instant::now());
             let answer = LeaseAnswer {
                 expires_in_ms: Some(view::millis(left)),
-                elapsed_ms: Some(view::millis(asked.at.elapsed())),
+                elapsed_ms,
+                nodes_keep_ms: kept.and_then(|status| status.expires_in()).map(view::millis),
                 ..LeaseAnswer::of(&token, &id)
             };
             Ok(ok(&answer))
@@ -46,19 +53,25 @@ pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
             app.metrics.leases.renewed("lost");
             let status = app.locks.inspect(token.name.as_str()).await.ok();
             let (reason, owner) = why_lost(&token, status.as_ref());
+            let reason = match reason {
+                "stolen" | "expired" if app.would_last(&token.name, &token.holder) => "forced",
+                reason => reason,
+            };
+            let was_released = app.known.was_released(&token.name, &token.holder);
             let why = match (reason, owner) {
+                _ if was_released => "it was released".to_owned(),
                 (_, Some(owner)) => format!("{owner} holds it now"),
-                ("stolen", None) => "another had it since, or it was taken away by force".into(),
-                ("expired", None) => "it ran out before it was renewed".into(),
+                ("forced", None) => "another had it since, or it was taken away by force".into(),
+                ("expired", None) => {
+                    "it ran out or was released before, or there never was such a lease here".into()
+                }
                 _ => "too few nodes kept it without interruption".to_owned(),
             };
-            if reason == "stolen" {
+            let is_ours = app.known.is_known(&token.name, &token.holder);
+            if is_ours && matches!(reason, "stolen" | "forced") {
                 app.metrics.leases.fencing_rejections.inc();
             }
-            // Told once, however often it is tried.
-            if !app.known.has_ended(&token.holder) {
-                app.lost(&token, reason, &format!("{why}; {error}"));
-            }
+            app.lost(&token.name, &token.holder, reason, &format!("{why}; {error}"));
             Err(problem::lost(token.name.as_str(), token.fence.get(), &why, owner))
         }
         Err(error) => {
@@ -77,8 +90,9 @@ fn why_lost<'a>(
     let is_past = status.and_then(LockStatus::fence).is_some_and(|fence| fence > token.token);
     match owner {
         Some(owner) if !owner.is(&token.holder) => ("stolen", Some(owner)),
+        // Its own, but not with these fences, or not on enough nodes.
         Some(_) => ("quorum", None),
-        None if is_past => ("stolen", None),
+        None if is_past => ("forced", None),
         None => ("expired", None),
     }
 }
@@ -86,13 +100,15 @@ fn why_lost<'a>(
 pub(crate) async fn release(ask: Box<Ask>) -> Result<Response, Problem> {
     let (caller, token, app) = (ask.caller()?, ask.lease()?, &ask.app);
     caller.may_lock(app, &token.name)?;
-    // A repeated release, because the answer to the first got lost.
-    if app.known.was_released(&token.holder) {
-        return Ok(no_content());
-    }
     let (name, fence) = (token.name.as_str(), token.fence.get());
+    // A release that is repeated because the answer to the first got lost.
+    let was_released = app.known.was_released(&token.name, &token.holder);
     match app.release(&token).await {
         ReleaseOutcome::Released => Ok(no_content()),
+        ReleaseOutcome::AlreadyExpired | ReleaseOutcome::TakenOver { .. } if was_released => {
+            app.known.gave_back(&token.name, &token.holder);
+            Ok(no_content())
+        }
         ReleaseOutcome::AlreadyExpired => Err(problem::lost(
             name,
             fence,
@@ -123,7 +139,7 @@ pub(crate) async fn look(ask: Box<Ask>) -> Result<Response, Problem> {
     caller.may_see(app, &token.name)?;
     let status = app.locks.inspect(token.name.as_str()).await?;
     match status.holder() {
-        Some(owner) if owner.is(&token.holder) => {
+        Some(owner) if owner.is(&token.holder) && is_its_fence(&token, &status) => {
             let held_for = view::held_for(&status, SystemTime::now()).map(view::millis);
             let id = lease_id::encode(&token);
             let answer = LeaseAnswer {
@@ -135,10 +151,17 @@ pub(crate) async fn look(ask: Box<Ask>) -> Result<Response, Problem> {
         }
         owner => {
             let why = match owner {
+                Some(owner) if owner.is(&token.holder) => "it never had this fence".to_owned(),
                 Some(owner) => format!("{owner} holds it now"),
-                None => "no quorum has it any more".to_owned(),
+                None => "no quorum has it, or has it any more".to_owned(),
             };
             Err(problem::lost(token.name.as_str(), token.fence.get(), &why, owner))
         }
     }
+}
+
+/// Whether the nodes gave it one of the fences that its id names.
+fn is_its_fence(token: &LeaseToken, status: &LockStatus) -> bool {
+    let fence = status.holder().and_then(|owner| status.fence_of(owner));
+    fence.is_some_and(|fence| (token.fence..=token.token).contains(&fence))
 }

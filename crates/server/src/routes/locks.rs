@@ -111,7 +111,8 @@ pub(crate) async fn force_release(mut ask: Box<Ask>) -> Result<Response, Problem
             return Err(problem);
         }
     };
-    app.audit("force-release", &caller.name, Some(&lock), &reason);
+    let what = if released { "force-release" } else { "force-release of a free lock" };
+    app.audit(what, &caller.name, Some(&lock), &reason);
     if released {
         app.metrics.leases.force_releases.inc();
         let holder = match status.owner() {
@@ -120,6 +121,7 @@ pub(crate) async fn force_release(mut ask: Box<Ask>) -> Result<Response, Problem
         };
         if let Some(holder) = &holder {
             app.known.ended(&lock, holder);
+            app.keys.ended(holder);
             app.metrics.leases.lost("forced");
             app.stats.lost();
         }

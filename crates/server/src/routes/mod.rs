@@ -162,6 +162,8 @@ struct LeaseAnswer<'a> {
     ttl_ms: u64,
     expires_in_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    nodes_keep_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     elapsed_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     held_for_ms: Option<Option<u64>>,
@@ -178,6 +180,7 @@ impl<'a> LeaseAnswer<'a> {
             fence: token.fence.get(),
             ttl_ms: crate::view::millis(token.ttl),
             expires_in_ms: None,
+            nodes_keep_ms: None,
             elapsed_ms: None,
             held_for_ms: None,
             reason: None,

@@ -10,6 +10,8 @@ use serde_json::Value;
 use super::*;
 use crate::settings::Settings;
 
+/// Of the lock `n`, and nobody has it.
+const LEASE: &str = "bGVhc2UxOjE6MzAwMDA6aDowMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwNy9u";
 const METHODS: [&str; 6] = ["get", "post", "put", "delete", "patch", "head"];
 
 /// Only the code: some answers never end.
@@ -29,7 +31,7 @@ async fn every_described_route_is_there_and_every_other_method_is_refused() {
     let server = crate::Server::start(locks, Settings::default(), listener).unwrap();
     let description: Value = serde_json::from_str(pages::OPENAPI).unwrap();
     for (path, operations) in description["paths"].as_object().unwrap() {
-        let example = path.replace("{name}", "n").replace("{lease_id}", "x");
+        let example = path.replace("{name}", "n").replace("{lease_id}", LEASE);
         let example = example.replace("{file}", "app.js");
         for method in METHODS {
             let code = code(server.address(), method, &example);

@@ -1,5 +1,7 @@
 //! `Idempotency-Key`.
 
+use leasehold_server::Settings;
+
 use crate::support::{Running, eventually};
 
 #[tokio::test]
@@ -55,4 +57,49 @@ async fn a_key_stands_for_its_lease_no_longer_than_that_lasts() {
     let second = ask().await;
     assert_eq!(second.status, 201);
     assert!(second.json["fence"].as_u64() > first.json["fence"].as_u64(), "{second:?}");
+}
+
+/// What is said is what the nodes say now, not what was true once.
+#[tokio::test]
+async fn a_repeat_after_the_release_hands_out_no_dead_lease() {
+    let running = Running::new().await;
+    let another = Running::on(running.locks.clone(), Settings::default());
+    let (key, body) = ([("Idempotency-Key", "k")], r#"{"ttl_ms": 20000}"#);
+    let ask = async || running.connect().await.ask("POST", "/v1/locks/l/leases", &key, body).await;
+    for instance in [&running, &another] {
+        let first = ask().await;
+        let id = first.json["lease_id"].as_str().unwrap().to_owned();
+        assert_eq!(instance.ask("DELETE", &format!("/v1/leases/{id}"), "").await.status, 204);
+        let (other, _) = another.acquire("l", body).await;
+        let again = ask().await;
+        assert_eq!((again.status, again.problem()), (423, "lock-held"), "{again:?}");
+        another.ask("DELETE", &format!("/v1/leases/{other}"), "").await;
+        let anew = ask().await;
+        assert_eq!(anew.status, 201);
+        assert!(anew.json["fence"].as_u64() > first.json["fence"].as_u64(), "{anew:?}");
+        let id = anew.json["lease_id"].as_str().unwrap().to_owned();
+        running.ask("DELETE", &format!("/v1/leases/{id}"), "").await;
+    }
+}
+
+/// It may be about to take the lease back, if its answer does not arrive.
+#[tokio::test]
+async fn another_instance_says_whose_the_lease_of_a_key_is_and_hands_it_to_nobody() {
+    let running = Running::new().await;
+    let another = Running::on(running.locks.clone(), Settings::default());
+    let path = "/v1/locks/l/leases";
+    for (number, body) in
+        [r#"{"ttl_ms": 20000}"#, r#"{"ttl_ms": 20000, "wait_ms": 30000}"#].iter().enumerate()
+    {
+        let key = format!("k{number}");
+        let key = [("Idempotency-Key", &*key)];
+        let first = running.connect().await.ask("POST", path, &key, body).await;
+        assert_eq!(first.status, 201);
+        let repeat = another.connect().await.ask("POST", path, &key, body).await;
+        assert_eq!((repeat.status, repeat.problem()), (409, "idempotency-elsewhere"), "{repeat:?}");
+        let stranger = another.ask("POST", path, r#"{"ttl_ms": 20000}"#).await;
+        assert_eq!(stranger.status, 423, "to anybody else it is held");
+        let id = first.json["lease_id"].as_str().unwrap();
+        assert_eq!(running.ask("DELETE", &format!("/v1/leases/{id}"), "").await.status, 204);
+    }
 }
