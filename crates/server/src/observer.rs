@@ -63,7 +63,6 @@ pub(crate) async fn run(app: Arc<App>) {
         if now >= next_count {
             next_count = now + Duration::from_secs(1);
             app.metrics.nodes.note(&nodes);
-            app.metrics.http.connections.set(app.connections.count() as i64);
         }
         note(&app, view::available(&nodes));
         if is_watched {

@@ -52,6 +52,7 @@ pub(crate) fn ready(ask: &Ask) -> Response {
 pub(crate) fn metrics(ask: &Ask) -> Result<Response, Problem> {
     let (caller, app) = (ask.caller()?, &ask.app);
     caller.may_read(app)?;
+    app.metrics.http.connections.set(app.connections.count() as i64);
     Ok(typed(StatusCode::OK, metrics::CONTENT_TYPE, app.metrics.text()))
 }
 

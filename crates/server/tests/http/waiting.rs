@@ -1,12 +1,11 @@
 //! Waiting for a lock, and going away meanwhile.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
-use crate::support::{Running, eventually};
+use crate::support::{Connection, Running, eventually};
 
 const WAIT: &str = r#"{"ttl_ms": 20000, "wait_ms": 30000}"#;
 
@@ -86,13 +85,44 @@ async fn a_grant_that_cannot_be_told_is_given_back() {
 
 #[tokio::test]
 async fn an_answer_that_nobody_reads_is_no_lease() {
-    // Many requests whose answers are not read, on one connection that then breaks: what the kernel did
-    // not take is given back.
     let running = Running::new().await;
-    let mut connection = running.connect().await;
+    let (mut connection, body) = (running.connect().await, body_of_an_unread_acquire());
+    let last = acquire_without_reading(&running, &mut connection, &body).await;
+    reset(connection);
+    eventually("it is given back", || running.is_free(&last)).await;
+    // Who sends the same request again gets a lease that is good.
+    let again = repeat(&running, &last, &body).await;
+    assert_eq!(renewed(&running, &again).await, 200);
+}
+
+#[tokio::test]
+async fn a_lease_that_another_connection_was_told_of_stays_when_the_first_one_breaks() {
+    let running = Running::new().await;
+    let (mut connection, body) = (running.connect().await, body_of_an_unread_acquire());
+    let last = acquire_without_reading(&running, &mut connection, &body).await;
+    let told = repeat(&running, &last, &body).await;
+    let connections = async || running.metric("http_connections").await;
+    eventually("it and the one that asks", async || connections().await == 2.0).await;
+    reset(connection);
+    eventually("the connection ended", async || connections().await == 1.0).await;
+    // Longer than a release takes that is under way by now.
+    for _ in 0..100 {
+        assert_eq!(renewed(&running, &told).await, 200);
+    }
+}
+
+fn body_of_an_unread_acquire() -> String {
+    json!({"ttl_ms": 600_000, "holder": "h".repeat(200)}).to_string()
+}
+
+/// Acquires many locks on one connection, whose answers nobody reads, until the kernel takes no more of
+/// them. Says the last that was granted: its answer stands in no buffer of the kernel.
+async fn acquire_without_reading(
+    running: &Running,
+    connection: &mut Connection,
+    body: &str,
+) -> String {
     let count = 20_000;
-    let holder = "h".repeat(200);
-    let body = json!({"ttl_ms": 600_000, "holder": holder}).to_string();
     let mut sent = 0;
     for number in 0..count {
         let request = format!(
@@ -107,22 +137,24 @@ async fn an_answer_that_nobody_reads_is_no_lease() {
         sent += 1;
     }
     assert!(sent < count, "the answers filled no buffer");
-    let held = async || {
-        let locks = running.locks.list("l").await.unwrap();
-        locks.iter().map(|status| status.name.to_string()).collect::<BTreeSet<_>>()
-    };
-    let granted = held().await;
+    let granted = running.locks.list("l").await.unwrap();
+    let number = |name: &str| name.trim_start_matches('l').parse::<u32>().unwrap();
+    let last = granted.iter().map(|status| number(status.name.as_str())).max().unwrap();
+    format!("l{last}")
+}
+
+fn reset(connection: Connection) {
     connection.stream.set_zero_linger().unwrap();
-    drop(connection);
-    let given_back = r#"redlock_releases_total{outcome="released"}"#;
-    eventually("some are given back", async || running.metric(given_back).await > 0.0).await;
-    let kept = held().await;
-    let given_back = granted.difference(&kept).next().expect("one that was given back");
-    // Who sends the same request again gets a lease that is good.
-    let (path, key) =
-        (format!("/v1/locks/{given_back}/leases"), [("Idempotency-Key", &**given_back)]);
-    let again = running.connect().await.ask("POST", &path, &key, &body).await;
+}
+
+/// Sends the acquire of `name` again, on a connection of its own, and says the id of the lease.
+async fn repeat(running: &Running, name: &str, body: &str) -> String {
+    let (path, key) = (format!("/v1/locks/{name}/leases"), [("Idempotency-Key", name)]);
+    let again = running.connect().await.ask("POST", &path, &key, body).await;
     assert_eq!(again.status, 201, "{again:?}");
-    let lease = format!("/v1/leases/{}", again.json["lease_id"].as_str().unwrap());
-    assert_eq!(running.ask("GET", &lease, "").await.status, 200);
+    again.json["lease_id"].as_str().unwrap().to_owned()
+}
+
+async fn renewed(running: &Running, lease: &str) -> u16 {
+    running.ask("POST", &format!("/v1/leases/{lease}/renew"), "").await.status
 }
