@@ -43,6 +43,8 @@ pub struct Scenario {
     pub clients: usize,
     /// How many holders in each.
     pub holders: usize,
+    /// How many callers, who hold by what processes tell them.
+    pub callers: usize,
     /// How many lock names.
     pub locks: usize,
     /// How long the lease lasts.
@@ -160,6 +162,7 @@ impl Scenario {
             nodes,
             clients,
             holders,
+            callers: 0,
             locks: [1, 1, 2][chance.index(3)],
             ttl: chance.duration(Duration::from_millis(300)..MAX_TTL),
             trouble: 40 * SECOND,
@@ -188,8 +191,19 @@ impl Scenario {
             None if is_ordinary && (chance.percent(25) || wishes.lists) => {
                 scenario.with_lists(&mut chance)
             }
+            None if is_ordinary => scenario.with_callers(Chance::new(seed ^ 0xca11)),
             None => scenario,
         }
+    }
+
+    /// Every second of these worlds. Nobody tells a caller that clocks were set, so they are not.
+    fn with_callers(self, mut chance: Chance) -> Self {
+        if chance.percent(50) {
+            return self;
+        }
+        let callers = 1 + chance.index(4);
+        let clocks = Clocks { late_starts: self.clocks.late_starts, ..Clocks::default() };
+        Self { callers, clocks, odd_max_ttl: None, ..self }
     }
 
     /// Eight holders, and locks that most of them leave alone for a while.

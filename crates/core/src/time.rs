@@ -143,6 +143,12 @@ impl Drift {
         let share = elapsed.as_nanos() * u128::from(self.parts_per_million) / 1_000_000;
         Duration::from_nanos(u64::try_from(share).unwrap_or(u64::MAX)).saturating_add(self.fixed)
     }
+
+    /// How much of `elapsed`, by one clock, passed at least by every other: what may be told to somebody who
+    /// counts it as past on a clock of its own.
+    pub fn passed_at_least(self, elapsed: Duration) -> Duration {
+        elapsed.saturating_sub(self.allowance(elapsed))
+    }
 }
 
 impl Default for Drift {
@@ -168,6 +174,13 @@ mod tests {
     fn the_default_drift_of_ten_seconds_is_102_milliseconds() {
         let allowance = Drift::DEFAULT.allowance(Duration::from_secs(10));
         assert_eq!(allowance, Duration::from_millis(102));
+    }
+
+    #[test]
+    fn what_passed_at_least_is_less_by_the_drift_and_never_below_nothing() {
+        let passed = |millis| Drift::DEFAULT.passed_at_least(Duration::from_millis(millis));
+        assert_eq!(passed(10_000), Duration::from_millis(9898));
+        assert_eq!(passed(1), Duration::ZERO);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use leasehold_core::{Moment, Request};
 
+use super::Told;
 use crate::history::Happening;
 
 /// What a process wants from the world.
@@ -24,6 +25,15 @@ pub enum Act {
         at: Moment,
         /// What for.
         timer: Timer,
+    },
+    /// Answer a caller.
+    Answer {
+        /// Which.
+        caller: usize,
+        /// Which of its requests.
+        request: u64,
+        /// What it is told.
+        told: Told,
     },
     /// Tell the observer.
     Tell(Happening),

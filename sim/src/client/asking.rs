@@ -126,6 +126,7 @@ impl Client {
                         round.answer(now, member, Err(error));
                     }
                     Doing::Releasing(round) => round.answer(now, member, Err(error)),
+                    Doing::Renewing { round, .. } => round.answer(now, member, Err(error)),
                     _ => {}
                 },
             }

@@ -8,12 +8,15 @@ use leasehold_core::rounds::{
 };
 use leasehold_core::{Backoff, Ends, Holder, Keeper, KeeperStep, Lease, Request, RetryPolicy};
 
-use super::{Act, Client, Doing, HolderTask, LAST_WORK, Purpose, Timer};
+use super::{Act, Client, Doing, HolderTask, LAST_WORK, Purpose, Timer, Told};
 use crate::clock::Time;
 use crate::history::{Given, Happening};
 
 impl Client {
     pub(super) fn think(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
+        if self.holders[holder].is_for_callers {
+            return self.finish(holder, Told::Unknown, acts);
+        }
         if self.is_last_round && self.holders[holder].retired {
             self.holders[holder].doing = Doing::Retired;
             return;
@@ -46,7 +49,7 @@ impl Client {
             Doing::Holding { .. } => self.keep(time, holder, acts),
             // Its votes have settled.
             Doing::Acquiring(_) => self.decide(time, holder, acts),
-            Doing::Releasing(_) | Doing::Retired => {}
+            Doing::Releasing(_) | Doing::Renewing { .. } | Doing::Retired => {}
         }
     }
 
@@ -120,6 +123,7 @@ impl Client {
                 self.new_op(holder);
                 self.keep(time, holder, acts);
             }
+            Doing::Renewing { .. } => self.renewed(time, holder, acts),
             Doing::Releasing(round) if round.step() != ReleaseStep::Wait => {
                 self.new_op(holder);
                 self.leave_queue(time, holder, acts);
@@ -138,6 +142,9 @@ impl Client {
         acts: &mut Vec<Act>,
     ) {
         self.new_op(holder);
+        if self.has_waited(time, holder) {
+            return self.finish(holder, Told::Lost, acts);
+        }
         if is_strange && !self.holders[holder].looked {
             // Their records changed; a look at them mends it.
             self.holders[holder].looked = true;
@@ -168,6 +175,9 @@ impl Client {
         votes: Vec<Given>,
         acts: &mut Vec<Act>,
     ) {
+        if self.holders[holder].is_for_callers {
+            return self.hand_out(time, holder, lease, votes, acts);
+        }
         let now = self.now(time);
         self.new_op(holder);
         self.holders[holder].retired = self.is_last_round;

@@ -4,6 +4,7 @@
 mod acts;
 mod asking;
 mod clocks;
+mod errands;
 mod evidence;
 mod handover;
 mod holding;
@@ -16,11 +17,13 @@ use std::time::Duration;
 
 use leasehold_core::rounds::{AcquireRound, ExtendRound, ReleaseRound};
 use leasehold_core::{
-    Admission, AdmissionPolicy, Answer, Backoff, ClockSample, Ends, Fence, Holder, Keeper,
+    Admission, AdmissionPolicy, Answer, Backoff, ClockSample, Ends, Fence, Holder, Keeper, Lease,
     LockName, Moment, NodeError, Proposals, Quorum, Reply, RetryPolicy, Roster, Ttl,
 };
 
 pub use self::acts::{Act, Question, Timer};
+use self::errands::Errand;
+pub use self::errands::{Token, Told, Wish};
 use self::evidence::{Evidence, is_yes};
 use crate::chance::Chance;
 use crate::clock::{Clock, Time};
@@ -139,6 +142,9 @@ struct HolderTask {
     looked: bool,
     retired: bool,
     evidence: Evidence,
+    /// Not a holder of this process: it carries out what others ask for.
+    is_for_callers: bool,
+    errand: Option<Errand>,
 }
 
 #[derive(Debug)]
@@ -162,6 +168,11 @@ enum Doing {
         highest: Fence,
     },
     Releasing(ReleaseRound),
+    /// For a caller that handed in what it knows of a lease.
+    Renewing {
+        round: ExtendRound,
+        lease: Lease,
+    },
     Retired,
 }
 
@@ -208,6 +219,8 @@ impl Client {
             looked: false,
             retired: false,
             evidence: Evidence::default(),
+            is_for_callers: false,
+            errand: None,
         };
         Self {
             number,
@@ -295,6 +308,7 @@ impl Client {
                     Doing::Acquiring(round) => round.time_up(now),
                     Doing::Holding { extending: Some(round), .. } => round.time_up(now),
                     Doing::Releasing(round) => round.time_up(now),
+                    Doing::Renewing { round, .. } => round.time_up(now),
                     _ => {}
                 }
                 self.decide(time, holder, acts);
@@ -369,6 +383,7 @@ impl Client {
                         extend.answer(now, member, answer);
                     }
                     Doing::Releasing(release) => release.answer(now, member, answer),
+                    Doing::Renewing { round, .. } => round.answer(now, member, answer),
                     _ => return,
                 }
                 self.decide(time, holder, acts);

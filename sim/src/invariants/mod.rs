@@ -1,6 +1,7 @@
 //! What must be so, one promise a file. An invariant sees everything that happens in true time, and
 //! knows nothing of how the core works.
 
+mod claims;
 mod counted_once;
 mod exclusion;
 mod fences;
@@ -25,7 +26,9 @@ pub struct Terms {
     pub quorum: usize,
     /// So many other nodes remember each number that a node may have forgotten.
     pub others: usize,
-    /// How many holders have to be served.
+    /// How many processes there are.
+    pub clients: usize,
+    /// How many of their holders have to be served.
     pub holders: usize,
     /// How long a server that forgot must not be counted.
     pub memory: Time,
@@ -35,7 +38,7 @@ pub struct Terms {
 
 /// All of them.
 pub fn all(terms: Terms) -> Vec<Box<dyn Invariant>> {
-    let Terms { nodes, quorum, others, holders, memory, max_skew } = terms;
+    let Terms { nodes, quorum, others, clients, holders, memory, max_skew } = terms;
     vec![
         Box::new(exclusion::Exclusion::new(nodes, max_skew)),
         Box::new(fences::Fences::new(others, memory)),
@@ -45,7 +48,8 @@ pub fn all(terms: Terms) -> Vec<Box<dyn Invariant>> {
         Box::new(quorum_grants::QuorumGrants::new(quorum)),
         Box::new(remembers::Remembers::new(quorum, memory, max_skew)),
         Box::new(counted_once::CountedOnce),
-        Box::new(served::Served::new(holders)),
+        Box::new(claims::Claims),
+        Box::new(served::Served::new(clients, holders)),
         Box::new(gives_back::GivesBack::default()),
     ]
 }

@@ -1,6 +1,7 @@
 //! The world: servers, processes, the network between them, and what is done to all of them, in one
 //! queue of events ordered by true time.
 
+mod callers;
 mod clocks;
 mod lists;
 mod outcome;
@@ -16,12 +17,13 @@ use std::time::Duration;
 
 use leasehold_core::{AdmissionPolicy, Answer, Drift, Fingerprint, Init, LockName, Moment, Ttl};
 
+use self::callers::Caller;
 use self::lists::Operators;
 pub use self::outcome::{Figures, Outcome};
 use self::servers::{Change, Start};
 use crate::addresses::Addresses;
 use crate::chance::Chance;
-use crate::client::{Act, Client, Habits, Question, Timer};
+use crate::client::{Act, Client, Habits, Question, Timer, Told, Wish};
 use crate::clock::{Clock, MILLIS, SECOND, Time};
 use crate::faults::{Fault, NODE_RATE};
 use crate::history::{Given, Happening, Invariant, Violation};
@@ -42,6 +44,9 @@ enum Event {
     Replaced { on: Connection },
     Wake { client: usize, life: u64, timer: Timer },
     Connect { client: usize, life: u64, node: usize },
+    Errand { process: usize, life: u64, caller: usize, request: u64, wish: Wish },
+    Told { caller: usize, request: u64, told: Told },
+    Caller { caller: usize, ticket: u64 },
     Disconnect { on: Connection },
     NextFault,
     Inflict(Fault),
@@ -103,6 +108,7 @@ pub struct World {
     number: u64,
     servers: Vec<Server>,
     clients: Vec<Client>,
+    callers: Vec<Caller>,
     paused_until: Vec<Time>,
     frozen_until: Vec<Time>,
     is_dead: Vec<bool>,
@@ -159,6 +165,7 @@ impl World {
             number: 0,
             servers,
             clients: Vec::new(),
+            callers: Vec::new(),
             paused_until: vec![0; scenario.clients],
             frozen_until: vec![0; scenario.clients],
             is_dead: vec![false; scenario.clients],
@@ -172,6 +179,7 @@ impl World {
                 nodes: smallest,
                 quorum,
                 others: largest - largest / 2,
+                clients: scenario.clients,
                 holders,
                 memory,
                 max_skew: MAX_CLOCK_SKEW.as_nanos() as Time,
@@ -189,6 +197,7 @@ impl World {
             world.clients.push(fresh);
             world.start_sooner_or_later(client);
         }
+        world.start_callers();
         world.set_clocks_wrong();
         world.plan_changes();
         if world.scenario.inits > 0 {
@@ -369,6 +378,11 @@ impl World {
                 self.with(client, |this, now, acts| this.woken(now, timer, acts));
             }
             Event::Connect { client, life, node } => self.connect(client, life, node),
+            Event::Errand { process, life, caller, request, wish } => {
+                self.errand((process, life), (caller, request), wish);
+            }
+            Event::Told { caller, request, told } => self.told(caller, request, told),
+            Event::Caller { caller, ticket } => self.caller_wakes(caller, ticket),
             Event::Disconnect { on } if self.stands(on) => self.cut(on.client, on.node),
             Event::Disconnect { .. } => {}
             Event::NextFault => self.next_fault(),
@@ -418,6 +432,7 @@ impl World {
                     let at = this.clock.when(Moment::as_nanos(at), self.now);
                     self.at(at, Event::Wake { client, life, timer });
                 }
+                Act::Answer { caller, request, told } => self.answer_caller(caller, request, told),
                 Act::Tell(happening) => self.tell(happening),
             }
         }

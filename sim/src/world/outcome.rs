@@ -31,6 +31,12 @@ pub struct Figures {
     pub refreshed: u64,
     /// Leases lost.
     pub lost: u64,
+    /// Locks that callers were told to have.
+    pub told: u64,
+    /// Renewals that they were told of.
+    pub renewed: u64,
+    /// Leases that they made up.
+    pub lies: u64,
     /// Things done to the world.
     pub faults: u64,
     /// Among these, changes of the servers behind the members' addresses.
@@ -61,6 +67,9 @@ impl std::ops::AddAssign for Figures {
         self.extended += other.extended;
         self.refreshed += other.refreshed;
         self.lost += other.lost;
+        self.told += other.told;
+        self.renewed += other.renewed;
+        self.lies += other.lies;
         self.faults += other.faults;
         self.changes += other.changes;
         self.clocks += other.clocks;
@@ -78,14 +87,15 @@ impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { events, acquired, handed_over, extended, refreshed, lost, faults, .. } = self;
         let Self { changes, clocks, frozen, inits, late, odd, .. } = self;
-        let Self { successions, succeeded, no_list, .. } = self;
+        let Self { successions, succeeded, no_list, told, renewed, lies, .. } = self;
         write!(
             f,
             "{events} events, {faults} faults, {changes} of them to servers, {clocks} clocks set, \
              {frozen} processes frozen, {late} started late, {odd} told another max_ttl, set up \
              {inits} times, {successions} changes of the list begun, {succeeded} done, {no_list} left \
              without a list, {acquired} acquired, {handed_over} of them handed over, {extended} \
-             extended, {refreshed} of them refreshed, {lost} lost"
+             extended, {refreshed} of them refreshed, {lost} lost; callers were told of {told} leases and \
+             {renewed} renewals, and made {lies} up"
         )
     }
 }

@@ -56,7 +56,7 @@ pub(crate) async fn acquire(mut ask: Box<Ask>) -> Result<Response, Problem> {
             match look_up(&app, &caller.name, &key, &request).await? {
                 (Known::Granted(token), left) => {
                     let id = lease_id::encode(&token);
-                    let text = told(&token, &id, &asked, wish.reason.as_deref(), left);
+                    let text = told(&app, &token, &id, &asked, wish.reason.as_deref(), left);
                     return Ok(created(&id, text.into()));
                 }
                 (Known::New(under_way), _) => Some(under_way),
@@ -115,7 +115,7 @@ fn grant(
     let waited = attempt.ended(AttemptOutcome::Acquired);
     app.metrics.leases.granted(until.saturating_duration_since(Instant::now()), token.ttl);
     let id = lease_id::encode(&token);
-    let text = told(&token, &id, asked, reason.as_deref(), until);
+    let text = told(app, &token, &id, asked, reason.as_deref(), until);
     app.granted(&token, waited, until, reason);
     if let Some(key) = key {
         key.granted(&token, until);
@@ -155,16 +155,17 @@ async fn look_up(
     }
 }
 
-/// What is left is read after the time that passed: a caller that counts both from when it asked never
-/// counts too much.
+/// What is left is read after the time that passed, of which so much is told as passed at least by the
+/// caller's clock: a caller that counts both from when it asked never counts too much.
 fn told(
+    app: &App,
     token: &LeaseToken,
     id: &str,
     asked: &Asked,
     reason: Option<&str>,
     until: Instant,
 ) -> String {
-    let elapsed_ms = Some(view::millis(asked.at.elapsed()));
+    let elapsed_ms = Some(view::millis(app.locks.passed_at_least(asked.at.elapsed())));
     let left = until.saturating_duration_since(Instant::now());
     super::text(&LeaseAnswer {
         expires_in_ms: Some(view::millis(left)),

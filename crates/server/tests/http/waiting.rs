@@ -29,6 +29,20 @@ async fn a_waiter_gets_the_lock_as_soon_as_it_is_released() {
     assert_eq!(waiters(&running).await, 0);
 }
 
+#[tokio::test]
+async fn a_caller_that_waited_is_told_of_no_more_time_than_passed_by_any_clock() {
+    let running = Running::new().await;
+    let _held = running.acquire("l", r#"{"ttl_ms": 1000}"#).await;
+    let start = Instant::now();
+    let answer = running.ask("POST", "/v1/locks/l/leases", WAIT).await;
+    let waited = start.elapsed();
+    assert_eq!(answer.status, 201, "{answer:?}");
+    let elapsed = answer.json["elapsed_ms"].as_u64().unwrap();
+    assert!(elapsed > 500, "{elapsed}");
+    // A clock that is slower by the drift allowance shows so much at least.
+    assert!(Duration::from_millis(elapsed) <= waited.mul_f64(0.99), "{elapsed} of {waited:?}");
+}
+
 async fn waiters(running: &Running) -> u64 {
     running.ask("GET", "/v1/locks/l", "").await.json["waiters"].as_u64().unwrap()
 }

@@ -1,0 +1,230 @@
+//! What a process does for callers that are no processes of this protocol: requests through a lock server, or
+//! commands of a script. Each is one round or a few; nothing is kept between them.
+
+use std::time::Duration;
+
+use leasehold_core::rounds::{ExtendRound, ExtendStep, ReleaseRound};
+use leasehold_core::{Backoff, Fence, Holder, Lease, LockName, Moment, Request, RetryPolicy, Ttl};
+
+use super::{Act, Client, Doing, HolderTask};
+use crate::clock::Time;
+use crate::history::Given;
+
+/// What a caller hands in of a lease. All of it may be made up.
+#[derive(Debug, Clone)]
+pub struct Token {
+    /// Of what.
+    pub lock: LockName,
+    /// By whom.
+    pub holder: Holder,
+    /// With which fence.
+    pub fence: Fence,
+    /// The highest that the nodes may have for it.
+    pub highest: Fence,
+}
+
+/// What a caller wants.
+#[derive(Debug, Clone)]
+pub enum Wish {
+    /// A lock.
+    Acquire {
+        /// Which.
+        lock: LockName,
+        /// What its holder is called.
+        label: String,
+        /// For how long.
+        ttl: Ttl,
+        /// How long it waits.
+        wait: Duration,
+    },
+    /// To go on.
+    Renew {
+        /// With what.
+        token: Token,
+        /// For how long.
+        ttl: Ttl,
+    },
+    /// To be done.
+    Release {
+        /// With what.
+        token: Token,
+    },
+}
+
+/// What a caller is told.
+#[derive(Debug, Clone)]
+pub enum Told {
+    /// It has the lease.
+    Held {
+        /// Which.
+        token: Token,
+        /// So much time passed at least since it was asked for.
+        elapsed: Duration,
+        /// So much is left of it.
+        left: Duration,
+        /// When the question was sent that it counts from.
+        started: Time,
+        /// What was counted.
+        votes: Vec<Given>,
+    },
+    /// It has not, and will not have it again.
+    Lost,
+    /// Nobody can tell.
+    Unknown,
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub(super) struct Errand {
+    caller: usize,
+    request: u64,
+    asked: Moment,
+    wait_until: Moment,
+}
+
+impl Client {
+    /// A caller asks for something.
+    pub fn run_errand(
+        &mut self,
+        time: Time,
+        (caller, request): (usize, u64),
+        wish: Wish,
+        acts: &mut Vec<Act>,
+    ) {
+        let asked = self.now(time);
+        let task = self.free_task();
+        let errand = |wait| Errand { caller, request, asked, wait_until: asked.plus(wait) };
+        match wish {
+            Wish::Acquire { lock, label, ttl, wait } => {
+                let this = &mut self.holders[task];
+                (this.lock, this.label, this.ttl) = (lock, label, ttl);
+                this.errand = Some(errand(wait));
+                self.begin_wish(task);
+                self.acquire(time, task, acts);
+            }
+            Wish::Renew { token, ttl } => {
+                self.holders[task].errand = Some(errand(Duration::ZERO));
+                self.renew(time, task, token, ttl, acts);
+            }
+            Wish::Release { token } => {
+                self.holders[task].errand = Some(errand(Duration::ZERO));
+                let round = ReleaseRound::new(token.holder.clone(), self.quorum, false, asked);
+                self.holders[task].doing = Doing::Releasing(round);
+                self.new_op(task);
+                let request = Request::Release { lock: token.lock, holder: token.holder };
+                self.ask_all(time, task, 0, request, self.habits.limit, acts);
+                self.decide(time, task, acts);
+            }
+        }
+    }
+
+    /// As the library extends by a token.
+    fn renew(&mut self, time: Time, task: usize, token: Token, ttl: Ttl, acts: &mut Vec<Act>) {
+        let now = self.now(time);
+        let Token { lock, holder, fence, highest } = token;
+        let deadline = now.plus(ttl.get());
+        let lease = Lease { lock, holder, fence, token: fence, ttl, deadline, uncertain: false };
+        let round = ExtendRound::new(&lease, self.quorum, self.policy.drift, now);
+        let round = round.refresh(highest).unbroken();
+        let request = round.request(&lease);
+        self.holders[task].started = time;
+        self.holders[task].doing = Doing::Renewing { round, lease };
+        self.new_op(task);
+        self.ask_all(time, task, 0, request, self.habits.limit, acts);
+        self.decide(time, task, acts);
+    }
+
+    fn free_task(&mut self) -> usize {
+        let is_free =
+            |task: &HolderTask| task.is_for_callers && matches!(task.doing, Doing::Retired);
+        if let Some(free) = self.holders.iter().position(is_free) {
+            return free;
+        }
+        self.holders.push(HolderTask {
+            lock: LockName::new("none yet").expect("a name"),
+            label: String::new(),
+            ttl: self.habits.ttl,
+            who: Holder::new("nobody", 0).expect("ASCII"),
+            turns: 0,
+            doing: Doing::Retired,
+            backoff: Backoff::new(RetryPolicy::DEFAULT),
+            ticket: 0,
+            op: 0,
+            started: 0,
+            looked: false,
+            retired: false,
+            evidence: super::Evidence::default(),
+            is_for_callers: true,
+            errand: None,
+        });
+        self.holders.len() - 1
+    }
+
+    /// The lock is held by another. Whether the caller does not wait any longer.
+    pub(super) fn has_waited(&self, time: Time, task: usize) -> bool {
+        let errand = self.holders[task].errand.as_ref();
+        errand.is_some_and(|errand| errand.wait_until <= self.now(time))
+    }
+
+    /// A lease was acquired for a caller, who may have gone meanwhile: then it is given back.
+    pub(super) fn hand_out(
+        &mut self,
+        time: Time,
+        task: usize,
+        lease: Lease,
+        votes: Vec<Given>,
+        acts: &mut Vec<Act>,
+    ) {
+        if self.chance.percent(3) {
+            self.give_back(time, task, &lease.holder, acts);
+            return self.finish(task, Told::Unknown, acts);
+        }
+        let told = self.held(time, task, &lease, lease.deadline, votes);
+        self.finish(task, told, acts);
+    }
+
+    pub(super) fn renewed(&mut self, time: Time, task: usize, acts: &mut Vec<Act>) {
+        let now = self.now(time);
+        let Doing::Renewing { round, lease } = &self.holders[task].doing else { return };
+        let told = match round.step() {
+            ExtendStep::Wait => return,
+            ExtendStep::Extended { deadline } if now < deadline => {
+                let votes = self.holders[task].evidence.of(self.holders[task].op, round.ballot());
+                self.held(time, task, lease, deadline, votes)
+            }
+            _ if round.is_lost() => Told::Lost,
+            _ => Told::Unknown,
+        };
+        self.finish(task, told, acts);
+    }
+
+    fn held(
+        &self,
+        time: Time,
+        task: usize,
+        lease: &Lease,
+        deadline: Moment,
+        votes: Vec<Given>,
+    ) -> Told {
+        let (now, this) = (self.now(time), &self.holders[task]);
+        let asked = this.errand.as_ref().map_or(now, |errand| errand.asked);
+        let token = Token {
+            lock: lease.lock.clone(),
+            holder: lease.holder.clone(),
+            fence: lease.fence,
+            highest: lease.fence,
+        };
+        let elapsed = self.policy.drift.passed_at_least(now.since(asked));
+        let left = deadline.since(now);
+        Told::Held { token, elapsed, left, started: this.started, votes }
+    }
+
+    /// The caller is told, and nothing is left of its request.
+    pub(super) fn finish(&mut self, task: usize, told: Told, acts: &mut Vec<Act>) {
+        self.new_op(task);
+        self.holders[task].doing = Doing::Retired;
+        if let Some(Errand { caller, request, .. }) = self.holders[task].errand.take() {
+            acts.push(Act::Answer { caller, request, told });
+        }
+    }
+}
