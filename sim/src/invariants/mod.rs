@@ -48,7 +48,7 @@ pub fn all(terms: Terms) -> Vec<Box<dyn Invariant>> {
         Box::new(quorum_grants::QuorumGrants::new(quorum)),
         Box::new(remembers::Remembers::new(quorum, memory, max_skew)),
         Box::new(counted_once::CountedOnce),
-        Box::new(claims::Claims),
+        Box::new(claims::Claims::default()),
         Box::new(served::Served::new(clients, holders)),
         Box::new(gives_back::GivesBack::default()),
     ]
