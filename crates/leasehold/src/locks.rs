@@ -109,17 +109,6 @@ impl Locks {
         self.cluster.max_ttl()
     }
 
-    /// By how much sooner than its nodes a holder counts a lease of `ttl` as over, because clocks drift.
-    pub fn drift_allowance(&self, ttl: Duration) -> Duration {
-        self.cluster.drift.allowance(ttl)
-    }
-
-    /// How much of `elapsed` passed at least by any other clock, because clocks drift: what may be told to
-    /// somebody who counts it as past on a clock of its own.
-    pub fn passed_at_least(&self, elapsed: Duration) -> Duration {
-        self.cluster.drift.passed_at_least(elapsed)
-    }
-
     /// How long a node may take to answer when it is about a lease of `ttl`; see
     /// [`Builder::timeout`].
     pub fn timeout(&self, ttl: Duration) -> Duration {

@@ -231,7 +231,7 @@ impl App {
     }
 
     fn is_early(&self, granted: &Granted) -> bool {
-        Instant::now() < granted.until + self.locks.drift_allowance(granted.ttl) / 2
+        Instant::now() < granted.until + self.locks.drift().allowance(granted.ttl) / 2
     }
 
     fn count_loss(&self, owned: &Owned, reason: &'static str) {

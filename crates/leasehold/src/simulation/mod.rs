@@ -23,6 +23,7 @@ mod timepieces;
 mod town;
 mod world;
 
+mod callers;
 mod cancellation;
 mod clocks;
 mod crowd;

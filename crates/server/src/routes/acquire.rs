@@ -165,7 +165,7 @@ fn told(
     reason: Option<&str>,
     until: Instant,
 ) -> String {
-    let elapsed_ms = Some(view::millis(app.locks.passed_at_least(asked.at.elapsed())));
+    let elapsed_ms = Some(view::millis(app.locks.drift().passed_at_least(asked.at.elapsed())));
     let left = until.saturating_duration_since(Instant::now());
     super::text(&LeaseAnswer {
         expires_in_ms: Some(view::millis(left)),

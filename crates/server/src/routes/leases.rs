@@ -39,7 +39,8 @@ pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
                 None => None,
             };
             let id = lease_id::encode(&token);
-            let elapsed_ms = Some(view::millis(app.locks.passed_at_least(asked.at.elapsed())));
+            let elapsed_ms =
+                Some(view::millis(app.locks.drift().passed_at_least(asked.at.elapsed())));
             let left = until.saturating_duration_since(Instant::now());
             let answer = LeaseAnswer {
                 expires_in_ms: Some(view::millis(left)),
