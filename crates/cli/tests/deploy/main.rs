@@ -12,4 +12,5 @@ mod serve;
 mod served;
 #[path = "../support/mod.rs"]
 mod support;
+mod tally;
 mod webhook;

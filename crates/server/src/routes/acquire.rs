@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderValue, LOCATION};
-use leasehold::{
-    AcquireError, DEFAULT_TTL, ExtendError, Guard, LeaseToken, LockName, LockRequest, Owner,
-};
+use leasehold::{AcquireError, DEFAULT_TTL, ExtendError, Guard, LeaseToken, LockName, LockRequest};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use super::same_key::is_of_key;
 use super::{LeaseAnswer, typed};
 use crate::app::{App, Asked};
 use crate::ask::{Ask, Json};
@@ -226,16 +225,6 @@ fn shutting_down() -> Problem {
         Kind::ShuttingDown,
         "this server is shutting down: ask another, or again in a second",
     )
-}
-
-/// Whether the lock is held by a lease of the same idempotency key.
-fn is_of_key(error: &AcquireError, mark: Option<u64>) -> bool {
-    let owner = match error {
-        AcquireError::TimedOut { last: Some(last), .. } => return is_of_key(last, mark),
-        AcquireError::Held { owner: Some(Owner::Holder(holder)), .. } => holder,
-        _ => return false,
-    };
-    mark == Some(owner.mark())
 }
 
 fn expires_in(error: &AcquireError) -> Option<Duration> {

@@ -7,6 +7,7 @@ mod acquire;
 mod leases;
 mod locks;
 mod pages;
+mod same_key;
 mod streams;
 
 use std::ops::Range;
