@@ -11,8 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::same_key::is_of_key;
-use super::{LeaseAnswer, typed};
+use super::{LeaseAnswer, same_key, typed};
 use crate::app::{App, Asked};
 use crate::ask::{Ask, Json};
 use crate::body::{Body, Response};
@@ -273,7 +272,7 @@ impl<'a> Attempt<'a> {
         let (mark, met_itself) = (self.mark, Arc::new(Notify::new()));
         let itself = met_itself.clone();
         let request = request.wait(wait).on_refusal(move |error| {
-            if is_of_key(error, mark) {
+            if same_key::is_named(error, mark) {
                 itself.notify_one();
             }
             if error.is_held() && !met.swap(true, Ordering::Relaxed) {
@@ -281,11 +280,18 @@ impl<'a> Attempt<'a> {
                 app.events.tell("waiting", Some(lock.clone()), json!({"waiters": waiters}));
             }
         });
-        tokio::select! {
-            biased;
-            outcome = request.acquire() => Ok(outcome),
-            () = met_itself.notified() => Err(elsewhere(None)),
-            () = self.app.draining.cancelled() => Err(shutting_down()),
+        let mut acquire = std::pin::pin!(request.acquire());
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut acquire => return Ok(outcome),
+                () = met_itself.notified() => {
+                    if same_key::is_held(&self.app.locks, self.lock, mark).await {
+                        return Err(elsewhere(None));
+                    }
+                }
+                () = self.app.draining.cancelled() => return Err(shutting_down()),
+            }
         }
     }
 
@@ -321,7 +327,9 @@ impl<'a> Attempt<'a> {
         };
         let took = self.count(outcome);
         let is_held = error.is_held();
-        if is_of_key(&error, self.mark) {
+        if same_key::is_named(&error, self.mark)
+            && same_key::is_held(&self.app.locks, self.lock, self.mark).await
+        {
             return elsewhere(expires_in(&error));
         }
         let problem = Problem::from(error).with("name", json!(self.lock.as_str()));

@@ -1,6 +1,10 @@
 //! `Idempotency-Key`.
 
+use std::time::Duration;
+
+use leasehold::Locks;
 use leasehold_server::Settings;
+use leasehold_testkit::{Need, RedisServer, skip};
 
 use crate::support::{Running, eventually};
 
@@ -102,4 +106,63 @@ async fn another_instance_says_whose_the_lease_of_a_key_is_and_hands_it_to_nobod
         let id = first.json["lease_id"].as_str().unwrap();
         assert_eq!(running.ask("DELETE", &format!("/v1/leases/{id}"), "").await.status, 204);
     }
+}
+
+/// A release may come to a node before the grant that it takes back: the node names that holder until
+/// its TTL is over. No quorum does.
+#[tokio::test]
+async fn another_instance_knows_whose_the_lease_is_whatever_a_minority_of_the_nodes_says() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let nodes = RedisServer::redis().start_many(5);
+    let addrs: Vec<_> = nodes.iter().map(RedisServer::addr).collect();
+    let url = format!("redis://{}", addrs.join(","));
+    let locks = Locks::builder().url(&url).trust_new_nodes().open().await.unwrap();
+    let running = Running::on(locks.clone(), Settings::default());
+    let another = Running::on(Locks::open(&url).await.unwrap(), Settings::default());
+    let [key, other_key] = ["k", "other"].map(|key| [("Idempotency-Key", key)]);
+    let path = "/v1/locks/l/leases";
+    let bodies = [r#"{"ttl_ms": 20000}"#, r#"{"ttl_ms": 20000, "wait_ms": 500}"#];
+    for body in bodies {
+        let late = locks.lock("l").ttl(Duration::from_secs(30)).manual().acquire().await.unwrap();
+        let holder = late.holder().as_str().to_owned();
+        drop(late.release().await);
+        for node in &nodes[..2] {
+            node.command(&["SET", "leasehold:lock:l", &holder, "PX", "30000"]).unwrap();
+        }
+        let first = running.connect().await.ask("POST", path, &key, body).await;
+        assert_eq!(first.status, 201, "{first:?}");
+        // Which nodes answer first is chance.
+        for _ in 0..5 {
+            let repeat = another.connect().await.ask("POST", path, &key, body).await;
+            let said = (repeat.status, repeat.problem());
+            assert_eq!(said, (409, "idempotency-elsewhere"), "{repeat:?}");
+        }
+        let held = another.connect().await.ask("POST", path, &other_key, body).await;
+        assert_eq!((held.status, held.problem()), (423, "lock-held"), "{held:?}");
+        let id = first.json["lease_id"].as_str().unwrap();
+        assert_eq!(running.ask("DELETE", &format!("/v1/leases/{id}"), "").await.status, 204);
+
+        // Nor is it held by what only a minority has of the key.
+        let holder = first.json["lease_id"].as_str().map(holder_of).unwrap();
+        for node in &nodes[..2] {
+            node.command(&["SET", "leasehold:lock:l", &holder, "PX", "30000"]).unwrap();
+        }
+        let (id, _) = running.acquire("l", bodies[0]).await;
+        for _ in 0..5 {
+            let repeat = another.connect().await.ask("POST", path, &key, body).await;
+            assert_eq!((repeat.status, repeat.problem()), (423, "lock-held"), "{repeat:?}");
+        }
+        running.ask("DELETE", &format!("/v1/leases/{id}"), "").await;
+        nodes.iter().for_each(|node| drop(node.command(&["DEL", "leasehold:lock:l"])));
+    }
+}
+
+/// As it stands on the nodes.
+fn holder_of(id: &str) -> String {
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(id).unwrap();
+    let token: leasehold::LeaseToken = String::from_utf8(text).unwrap().parse().unwrap();
+    token.holder.as_str().to_owned()
 }
