@@ -176,6 +176,13 @@ pub enum Fault {
     },
     /// Somebody else has the SQLite file to himself.
     Grab,
+    /// A lock server is killed, and started again at the end; or stopped.
+    Instance {
+        /// Which.
+        instance: usize,
+        /// Whether it is killed.
+        killed: bool,
+    },
 }
 
 impl NodeFault {
@@ -212,6 +219,7 @@ impl Fault {
             | Self::Late { .. }
             | Self::Stranger { .. }
             | Self::Trust
+            | Self::Instance { .. }
             | Self::Grab => None,
         }
     }
@@ -271,6 +279,8 @@ impl Fault {
             Self::Trust => "init again",
             Self::Crash { .. } => "holder killed",
             Self::Grab => "file locked by another",
+            Self::Instance { killed: true, .. } => "lock server killed",
+            Self::Instance { killed: false, .. } => "lock server stopped",
         }
     }
 }
@@ -319,6 +329,7 @@ impl fmt::Display for Planned {
             }
             Fault::Late { holder } => write!(f, ": holder {holder}")?,
             Fault::Stranger { max_ttl } => write!(f, ", {max_ttl} ms")?,
+            Fault::Instance { instance, .. } => write!(f, ": number {instance}")?,
             Fault::Pause { .. } | Fault::Crash { .. } | Fault::Trust | Fault::Grab => {}
         }
         match self.to - self.from {

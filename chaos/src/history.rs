@@ -87,6 +87,45 @@ pub enum Event {
         /// The outcome.
         outcome: String,
     },
+    /// A caller of a lock server or of the command line was told that it has a lease.
+    Told {
+        /// Which acquire.
+        op: u64,
+        /// Which lock.
+        lock: String,
+        /// The fencing token.
+        fence: u64,
+        /// For how long the nodes keep it, in milliseconds.
+        ttl_ms: u64,
+        /// Until when, by its own count from when it asked.
+        until: u64,
+    },
+    /// A caller looked at its lease.
+    Looked {
+        /// Which acquire.
+        op: u64,
+        /// Which lock.
+        lock: String,
+        /// The fencing token.
+        fence: u64,
+        /// When it asked.
+        sent: u64,
+        /// Whether it was told that a quorum has it.
+        held: bool,
+    },
+    /// A caller handed in a lease that it does not have.
+    Lied {
+        /// What was wrong with it.
+        lie: String,
+        /// Which lock.
+        lock: String,
+        /// The fence that it made up.
+        fence: u64,
+        /// What it was told.
+        answer: String,
+        /// Whether that was a yes.
+        believed: bool,
+    },
     /// It stood still, and its clock missed that. Its other times are told in true time.
     Missed {
         /// For how many nanoseconds of true time.
@@ -284,6 +323,9 @@ pub struct Meta {
     pub sections_floor: u64,
     /// The last life of each holder.
     pub last_lives: Vec<u64>,
+    /// Whether some of the holders are callers of lock servers.
+    #[serde(default)]
+    pub through_servers: bool,
     /// The longest lease of the cluster, in nanoseconds.
     pub max_ttl: u64,
     /// How far clocks may be apart, in nanoseconds.
@@ -358,6 +400,9 @@ pub const FAULTS: &str = "faults.jsonl";
 
 /// What is written among the faults if a cluster with a wrong clock was taken for a new one.
 pub const MISLED: &str = "init misled";
+
+/// What the lock servers wrote besides their ballots.
+pub const INSTANCES_LOG: &str = "lock-servers.log";
 
 /// What became of the servers.
 pub const SERVERS: &str = "servers.jsonl";

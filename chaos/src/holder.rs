@@ -14,6 +14,7 @@ use leasehold::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::caller::{self, Through};
 use crate::chance::Chance;
 use crate::clock::HolderClock;
 use crate::history::{Event, Log, UnfencedLine};
@@ -22,7 +23,7 @@ use crate::store::{Client, Question};
 use crate::told;
 
 /// How long a node may take to answer: long for a busy machine, short against the lease.
-const NODE_LIMIT: Duration = Duration::from_millis(250);
+pub const NODE_LIMIT: Duration = Duration::from_millis(250);
 
 /// How often a holder looks at its lease while it works.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -56,6 +57,8 @@ pub struct Setup {
     pub is_file: bool,
     /// What it is there for.
     pub part: Part,
+    /// Where callers ask.
+    pub through: Option<Through>,
 }
 
 /// What a client takes part as.
@@ -68,6 +71,8 @@ pub enum Part {
         /// Which.
         max_ttl: u64,
     },
+    /// As a caller of lock servers and of the command line.
+    Caller,
     /// As an operator's program that takes the cluster for a new one once more.
     Truster,
 }
@@ -82,6 +87,9 @@ pub fn builder(url: &str, is_file: bool) -> leasehold::Builder {
 /// Works until it is told to stop, or until whoever started it is gone.
 pub fn work(setup: &Setup) -> io::Result<()> {
     let stop = stop_when_told();
+    if let (Part::Caller, Some(through)) = (setup.part, &setup.through) {
+        return caller::work(setup, through, &stop);
+    }
     let clock = Arc::new(HolderClock::start());
     told::listen(Log::open(&setup.history)?, clock.clone())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -122,7 +130,7 @@ async fn open(setup: &Setup, clock: &Arc<HolderClock>) -> Result<Locks, OpenErro
         builder = builder.clock(clock.clone());
     }
     builder = match setup.part {
-        Part::Holder => builder,
+        Part::Holder | Part::Caller => builder,
         Part::Stranger { max_ttl } => builder.max_ttl(Duration::from_millis(max_ttl)),
         Part::Truster => builder.trust_new_nodes(),
     };

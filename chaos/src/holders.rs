@@ -130,13 +130,20 @@ impl Holders {
         self.lives[holder] += 1;
         let life = self.lives[holder];
         self.stopped[holder] = None;
-        if !self.pattern.is_file {
+        let part = self.part_of(holder);
+        if !self.pattern.is_file && part == Part::Holder {
             let file = self.clock_files.join(format!("clock-{holder}.{life}"));
             self.clocks[holder] = Some(WallClock::new(file)?);
         }
-        let process = self.launch(holder, life, Part::Holder, self.clocks[holder].as_ref())?;
+        let process = self.launch(holder, life, part, self.clocks[holder].as_ref())?;
         self.running[holder] = Some(process);
         Ok(())
+    }
+
+    /// One in four has guards, if there are lock servers; everybody, if there are none.
+    fn part_of(&self, holder: usize) -> Part {
+        let is_caller = self.pattern.through.is_some() && holder % 4 != 0;
+        if is_caller { Part::Caller } else { Part::Holder }
     }
 
     fn launch(
@@ -149,7 +156,10 @@ impl Holders {
         let mut chance = Chance::new(self.pattern.seed);
         let seed = chance.bits() ^ (holder as u64) << 32 ^ life;
         let history = life_file(&self.folder, holder, life);
-        let setup = Setup { holder, life, seed, history, part, ..self.pattern.clone() };
+        let mut setup = Setup { holder, life, seed, history, part, ..self.pattern.clone() };
+        if let Some(through) = &mut setup.through {
+            through.scripts += holder;
+        }
         let setup = serde_json::to_string(&setup).map_err(io::Error::other)?;
         Process::start("holder", &[&setup], Stdio::piped(), clock)
     }

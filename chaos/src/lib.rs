@@ -33,9 +33,13 @@
 //! node has waited. For the same reason only keys with a TTL are evicted: a node that silently
 //! forgets its fences is not covered by any promise.
 //!
+//! With `--through-servers` two lock servers stand before the nodes, and most holders are callers of
+//! these and of the command line. What they are told is judged like what guards believe, by [`check`].
+//!
 //! Somebody who says that the cluster is new is wrong if every node has just lost everything, and
 //! no node can tell. So that is said only while one that was admitted remembers.
 
+pub mod caller;
 pub mod chance;
 pub mod check;
 pub mod clock;
@@ -44,10 +48,13 @@ pub mod fault;
 pub mod history;
 pub mod holder;
 pub mod holders;
+pub mod http;
+pub mod instances;
 pub mod picture;
 pub mod report;
 pub mod run;
 pub mod schedule;
+pub mod script;
 pub mod store;
 pub mod timeline;
 pub mod told;

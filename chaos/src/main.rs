@@ -61,6 +61,10 @@ struct Args {
     /// evicted. Exclusion is then reported, not judged; the fences are
     #[arg(long)]
     beyond: bool,
+    /// Let most of them be callers of two lock servers and of the command line, which must lie beside
+    /// this program; lock servers are killed and stopped, too
+    #[arg(long)]
+    through_servers: bool,
     /// Make only faults whose name in the report contains this, as 'kill -9'; may be given again
     #[arg(long, value_name = "FAULT")]
     only: Vec<String>,
@@ -151,6 +155,7 @@ fn chaos(args: &Args) -> Result<ExitCode, String> {
         holders: args.holders.into(),
         locks: args.locks.into(),
         beyond: args.beyond,
+        through_servers: args.through_servers,
     };
     let folder = Folder::new(args)?;
     eprintln!("leasehold-chaos: seed {seed}, history in {}", folder.path.display());

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_testkit::Need;
 
+use crate::caller::Through;
 use crate::chance::Chance;
 use crate::clock::{HolderClock, boot_nanos};
 use crate::cluster::Cluster;
@@ -17,9 +18,10 @@ use crate::fault::{Fault, Planned};
 use crate::history::{
     FAULTS, FaultLine, HOLDERS, Log, META, MISLED, Meta, STORE, UNFENCED, life_file,
 };
-use crate::holder::{Part, Setup, builder};
+use crate::holder::{NODE_LIMIT, Part, Setup, builder};
 use crate::holders::{Holders, StoreProcess};
-use crate::schedule::{Backend, MAX_SKEW, MAX_TTL, Plan, is_pooled, schedule};
+use crate::instances::{self, Instances};
+use crate::schedule::{Backend, INSTANCES, MAX_SKEW, MAX_TTL, Plan, is_pooled, schedule};
 use crate::told;
 use crate::watch::{Progress, Watch};
 
@@ -71,6 +73,7 @@ struct Run<'a> {
     versions: Vec<String>,
     names: Vec<String>,
     cluster: Cluster,
+    instances: Option<Instances>,
     holders: Holders,
     watch: Watch,
     progress: Progress,
@@ -178,6 +181,40 @@ fn versions(plan: &Plan, cluster: &Cluster) -> Vec<String> {
     versions
 }
 
+/// Starts the lock servers, if there are to be some, and says how callers ask.
+fn through(
+    plan: &Plan,
+    cluster: &Cluster,
+    folder: &Path,
+) -> io::Result<(Option<Instances>, Option<Through>)> {
+    if !plan.through_servers {
+        return Ok((None, None));
+    }
+    let url = url_of_programs(plan, &cluster.url());
+    // The numbers of lives: the holders, the guests, the lock servers, and the callers' calls.
+    let first = plan.holders + 1;
+    let instances = Instances::start(&url, folder, first)?;
+    let through = Through {
+        servers: instances.addrs(),
+        program: instances::program()?,
+        url,
+        folder: folder.to_owned(),
+        scripts: first + INSTANCES,
+    };
+    Ok((Some(instances), Some(through)))
+}
+
+/// As [`builder`] does it, in words of a URL.
+fn url_of_programs(plan: &Plan, url: &str) -> String {
+    let [ttl, skew, limit] =
+        [MAX_TTL, MAX_SKEW, NODE_LIMIT].map(|time| format!("{}ms", time.as_millis()));
+    let mut words = format!("max_ttl={ttl}&max_clock_skew={skew}");
+    if plan.backend != Backend::Sqlite {
+        words += &format!("&timeout={limit}&quarantine=on");
+    }
+    format!("{url}{}{words}", if url.contains('?') { '&' } else { '?' })
+}
+
 /// A fault of the schedule, by its number, and until when.
 #[derive(Debug)]
 struct Timed {
@@ -207,13 +244,17 @@ impl<'a> Run<'a> {
             unfenced: folder.join(UNFENCED),
             is_file: plan.backend == Backend::Sqlite,
             part: Part::Holder,
+            through: None,
         };
+        let (instances, through) = through(&plan, &cluster, folder)?;
+        let pattern = Setup { through, ..pattern };
         let (started, start) = (boot_nanos(), Instant::now());
         Ok(Self {
             plan,
             versions: versions(&plan, &cluster),
             names,
             cluster,
+            instances,
             holders: Holders::start(plan.holders, folder, files, pattern)?,
             watch: Watch::new(folder, plan.holders),
             progress: Progress::new(),
@@ -237,6 +278,7 @@ impl<'a> Run<'a> {
             holders: plan.holders,
             locks: plan.locks,
             beyond: plan.beyond,
+            through_servers: plan.through_servers,
             only: Vec::new(),
             versions: self.versions.clone(),
             started: self.started,
@@ -308,6 +350,12 @@ impl<'a> Run<'a> {
             let story = format!("the record of node {node} is deleted: {why}");
             self.log.now(FaultLine { kind: "record deleted by the operator".into(), story })?;
         }
+        if let Some(instances) = &mut self.instances {
+            for index in instances.tend()? {
+                let story = format!("lock server {index} had ended by itself");
+                self.log.now(FaultLine { kind: "lock server started again".into(), story })?;
+            }
+        }
         self.watch.read(self.holders.lives())?;
         let (watch, seconds) = (&self.watch, self.start.elapsed().as_secs());
         let (faults, all) = (self.faults, self.plan.time.as_secs());
@@ -362,6 +410,12 @@ impl<'a> Run<'a> {
                 story = format!("{story}: holder {whom}");
                 Ok(())
             }
+            Fault::Instance { instance, killed } => {
+                if let Some(instances) = &mut self.instances {
+                    instances.hurt(*instance, *killed);
+                }
+                Ok(())
+            }
             Fault::Grab => match self.cluster.grab() {
                 Ok(false) => return Ok(()),
                 done => done.map(drop),
@@ -396,6 +450,12 @@ impl<'a> Run<'a> {
                 }
                 Ok(())
             }
+            Fault::Instance { instance, killed } => match &mut self.instances {
+                Some(instances) => {
+                    instances.heal(*instance, *killed).map_err(|error| error.to_string())
+                }
+                None => Ok(()),
+            },
             Fault::Grab => {
                 self.cluster.let_go();
                 Ok(())

@@ -55,7 +55,12 @@ pub struct Plan {
     pub locks: usize,
     /// Whether assumptions of the protocol are broken.
     pub beyond: bool,
+    /// Whether most holders are callers of two lock servers, and these are hurt as well.
+    pub through_servers: bool,
 }
+
+/// How many lock servers there are.
+pub const INSTANCES: usize = 2;
 
 /// The longest lease of the cluster: short, so that quarantines fit into a run.
 pub const MAX_TTL: Duration = Duration::from_secs(2);
@@ -86,13 +91,14 @@ enum Place {
     /// There is one spare server.
     Spare,
     Clock,
+    Instance,
 }
 
 struct Draw {
     plan: Plan,
     chance: Chance,
     /// Until when each node is hurt already, by place.
-    busy: [Vec<Duration>; 4],
+    busy: [Vec<Duration>; 5],
 }
 
 /// How often a fault is drawn until it is one of those that are wanted. The rarest kind comes once in
@@ -103,7 +109,7 @@ const DRAWS: usize = 500;
 /// no others.
 pub fn schedule(plan: Plan, only: &[String]) -> Vec<Planned> {
     let nodes = plan.nodes;
-    let busy = [nodes, nodes, 1, nodes].map(|places| vec![Duration::ZERO; places]);
+    let busy = [nodes, nodes, 1, nodes, INSTANCES].map(|places| vec![Duration::ZERO; places]);
     let mut draw = Draw { plan, chance: Chance::new(plan.seed), busy };
     let mut planned = Vec::new();
     planned.extend(draw.wrong_from_the_start().filter(|planned| is_wanted(&planned.fault, only)));
@@ -149,6 +155,9 @@ impl Draw {
     }
 
     fn any(&mut self, at: Duration) -> Option<Planned> {
+        if self.plan.through_servers && self.chance.percent(15) {
+            return self.instance(at);
+        }
         if self.plan.backend == Backend::Sqlite {
             return match self.chance.within(0..100) {
                 0..73 => Some(self.holder(at)),
@@ -428,6 +437,14 @@ impl Draw {
         Planned { from, to: from + lasts, fault: Fault::Pause { lock, holder, missed } }
     }
 
+    /// At times both lock servers are hurt at once.
+    fn instance(&mut self, from: Duration) -> Option<Planned> {
+        let killed = self.chance.percent(50);
+        let to = from + self.chance.millis(if killed { 0..1000 } else { 100..3000 });
+        let instance = self.free(Place::Instance, 1, from, to)?[0];
+        Some(Planned { from, to, fault: Fault::Instance { instance, killed } })
+    }
+
     fn grab(&mut self, from: Duration) -> Option<Planned> {
         let to = from + self.chance.millis(20..1500);
         self.free(Place::Server, 1, from, to)?;
@@ -484,7 +501,8 @@ mod tests {
 
     fn plan(seed: u64, backend: Backend, beyond: bool) -> Plan {
         let time = Duration::from_secs(600);
-        Plan { seed, backend, time, nodes: 5, holders: 16, locks: 3, beyond }
+        let through_servers = false;
+        Plan { seed, backend, time, nodes: 5, holders: 16, locks: 3, beyond, through_servers }
     }
 
     #[test]
@@ -505,6 +523,10 @@ mod tests {
         assert_eq!(kinds(Backend::Redis, false), 13 + 2 + 9 + 2 + 4 + 2);
         assert_eq!(kinds(Backend::Redis, true), 6 + 9 + 2);
         assert_eq!(kinds(Backend::Sqlite, false), 3);
+        let through = Plan { through_servers: true, ..plan(1, Backend::Redis, false) };
+        let kinds: std::collections::BTreeSet<_> =
+            schedule(through, &[]).iter().map(|planned| planned.fault.kind()).collect();
+        assert_eq!(kinds.len(), 13 + 2 + 9 + 2 + 4 + 2 + 2);
     }
 
     #[test]

@@ -78,11 +78,8 @@ impl<'a> Scene<'a> {
 
     /// The ballots that made and kept a section.
     pub fn ballots_of(&self, section: &Section) -> Vec<Won<'a>> {
-        let is_its = |won: &Won<'_>| {
-            (won.holder, won.life) == (section.holder, section.life)
-                && won.ballot.lock == section.lock
-                && won.ballot.fence == section.fence
-        };
+        let is_its =
+            |won: &Won<'_>| won.ballot.lock == section.lock && won.ballot.fence == section.fence;
         ballots(self.history).into_iter().filter(is_its).collect()
     }
 

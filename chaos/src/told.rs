@@ -1,5 +1,5 @@
 //! What the library tells of its ballots and of the nodes' records, written into the history of the
-//! holder whose library it is.
+//! holder whose library it is. Programs that use the library tell it in their logs.
 
 use std::fmt;
 use std::io;
@@ -62,9 +62,23 @@ impl Subscriber for Scribe {
 
 /// The fields of an event.
 #[derive(Debug, Default)]
-struct Words(Vec<(&'static str, String)>);
+struct Words(Vec<(String, String)>);
 
 impl Words {
+    /// `name=value name="value with spaces"`.
+    fn of_fields(mut fields: &str) -> Option<Self> {
+        let mut words = Vec::new();
+        while let Some((name, rest)) = fields.trim_start().split_once('=') {
+            let (value, after) = match rest.strip_prefix('"') {
+                Some(quoted) => quoted.split_once('"')?,
+                None => rest.split_once(' ').unwrap_or((rest, "")),
+            };
+            words.push((name.to_owned(), value.to_owned()));
+            fields = after;
+        }
+        Some(Self(words))
+    }
+
     fn take(&mut self, name: &str) -> Option<String> {
         let at = self.0.iter().position(|(field, _)| *field == name)?;
         Some(self.0.swap_remove(at).1)
@@ -101,6 +115,26 @@ impl Words {
     }
 }
 
+/// The log filter with which a program tells it.
+pub const FILTER: &str = "leasehold::ballot=trace,leasehold::record=trace,leasehold::clock=trace";
+
+/// What a line of such a log tells; nothing if it is another line.
+pub fn of_line(line: &str) -> Option<Event> {
+    let (_, rest) = line.split_once(" TRACE ")?;
+    let rest = [BALLOT, RECORD, CLOCK]
+        .iter()
+        .find_map(|target| rest.strip_prefix(target)?.strip_prefix(": "))
+        .unwrap_or(rest);
+    let (message, fields) = rest.split_once(' ')?;
+    let (words, clock) = (Words::of_fields(fields)?, HolderClock::start());
+    match message {
+        "ballot" => words.ballot(&clock).map(Event::Ballot),
+        "record" => words.record(),
+        "reading" => words.reading(&clock),
+        _ => None,
+    }
+}
+
 /// `<node>|<life>|<run>|<word>`, with a space between two.
 fn votes(text: &str) -> Option<Vec<Vote>> {
     let vote = |text: &str| {
@@ -113,11 +147,11 @@ fn votes(text: &str) -> Option<Vec<Vote>> {
 
 impl Visit for Words {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0.push((field.name(), format!("{value:?}")));
+        self.0.push((field.name().into(), format!("{value:?}")));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.push((field.name(), value.to_owned()));
+        self.0.push((field.name().into(), value.to_owned()));
     }
 }
 
@@ -125,6 +159,20 @@ impl Visit for Words {
 mod tests {
     use super::*;
     use crate::history::{At, read_lines};
+
+    #[test]
+    fn a_log_line_tells_the_same() {
+        let ballot = r#"2026-11-19T04:41:21.123456Z TRACE leasehold::ballot: ballot kind="extend" lock="l" holder=h:1 fence=7 asked_at_ns=5 votes="n1|0a|f00|extended n2|0b|f01|healed""#;
+        let Some(Event::Ballot(ballot)) = of_line(ballot) else { panic!("{ballot}") };
+        assert_eq!((ballot.fence, ballot.asked_at, ballot.votes.len()), (7, 5, 2));
+        // The command line leaves the target out.
+        let reading = "2026-11-19T04:41:21.123456Z TRACE reading node=n2 sent_ns=3 received_ns=7";
+        let expected = Event::Reading { node: "n2".into(), sent: 3, took: 4 };
+        assert_eq!(of_line(reading), Some(expected));
+        let record = r#"x TRACE leasehold::record: record node=n1 record="leasehold2 a=b" expected="" replaced=true"#;
+        assert!(matches!(of_line(record), Some(Event::Record { replaced: true, .. })));
+        assert_eq!(of_line("2026-11-19T04:41:21Z  WARN leasehold: a node changed node=n1"), None);
+    }
 
     #[test]
     fn ballots_records_and_readings_are_written_down_and_nothing_else() {

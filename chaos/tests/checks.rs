@@ -92,6 +92,7 @@ fn history(holds: &[Hold]) -> History {
         calm_within_seconds: 10,
         sections_floor: 1,
         last_lives: vec![1, 1],
+        through_servers: false,
         max_ttl: 2_000 * MS,
         max_skew: 200 * MS,
         names: Vec::new(),

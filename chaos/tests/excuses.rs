@@ -69,6 +69,7 @@ fn history(first: Vec<At<Event>>, second: Vec<At<Event>>, steps: Vec<At<ServerEv
         calm_within_seconds: 10,
         sections_floor: 0,
         last_lives: Vec::new(),
+        through_servers: false,
         max_ttl: 2_000 * MS,
         max_skew: 200 * MS,
         names: (0..3).map(|node| format!("n{node}")).collect(),

@@ -32,6 +32,7 @@ fn history() -> History {
         calm_within_seconds: 10,
         sections_floor: 0,
         last_lives: Vec::new(),
+        through_servers: false,
         max_ttl: 2_000 * MS,
         max_skew: 200 * MS,
         names: (0..3).map(|node| format!("n{node}")).collect(),

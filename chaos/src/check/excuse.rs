@@ -104,7 +104,12 @@ impl<'a> Clocks<'a> {
         }
         let mut clients: HashMap<_, Client<'_>> = HashMap::new();
         for life in &history.lives {
-            let client = clients.entry((life.holder, life.life)).or_default();
+            // A caller is told of no clock: what others read for it, it does not know.
+            if life.events.iter().any(|line| matches!(line.what, Event::Told { .. })) {
+                clients.entry((life.holder, life.life)).or_default();
+                continue;
+            }
+            let client: &mut Client<'_> = clients.entry((life.holder, life.life)).or_default();
             for line in &life.events {
                 match &line.what {
                     Event::Reading { node, sent, took } => {
@@ -133,8 +138,9 @@ impl<'a> Clocks<'a> {
         let start = self.history.meta.started;
         let lasts = overlap.to() - overlap.from();
         let until = start + overlap.to();
-        let (ballot, won) = self.ballot_of(y)?;
-        let (of_x, of_y) = (self.client(x)?, self.client(y)?);
+        let won = self.ballot_of(y)?;
+        let (ballot, won, of_y) = (won.ballot, won.at, self.clients.get(&(won.holder, won.life))?);
+        let of_x = self.clients.get(&(x.holder, x.life))?;
         ballot.votes.iter().find_map(|vote| {
             let server = self.servers.get(vote.run.as_str())?;
             let steps = self.steps.get(server).map_or(&[][..], Vec::as_slice);
@@ -176,27 +182,19 @@ impl<'a> Clocks<'a> {
         self.history.meta.max_ttl / DRIFT + DRIFT_FIXED
     }
 
-    fn client(&self, section: &Section) -> Option<&Client<'a>> {
-        self.clients.get(&(section.holder, section.life))
-    }
-
-    /// The ballot by which a lock was acquired, and when it was won.
-    fn ballot_of(&self, section: &Section) -> Option<(&'a Ballot, u64)> {
+    /// The ballot by which a lock was acquired, by the holder or by whomever it asked.
+    fn ballot_of(&self, section: &Section) -> Option<Won<'a>> {
         let is_its = |ballot: &Ballot| {
             ballot.kind == "acquire" && ballot.lock == section.lock && ballot.fence == section.fence
         };
-        let mut all = ballots(self.history).into_iter();
-        let is_of = |holder, life| (holder, life) == (section.holder, section.life);
-        all.find(|won| is_of(won.holder, won.life) && is_its(won.ballot))
-            .map(|won| (won.ballot, won.at))
+        ballots(self.history).into_iter().find(|won| is_its(won.ballot))
     }
 
     /// When a holder last asked this process of a server for its lease, of what it granted before
     /// `until`: what the clock did before that, ended no lease early.
     fn last_asked(&self, section: &Section, run: &str, until: u64) -> Option<u64> {
         let is_its = |won: &Won<'_>| {
-            (won.holder, won.life) == (section.holder, section.life)
-                && (won.ballot.lock == section.lock && won.ballot.fence == section.fence)
+            (won.ballot.lock == section.lock && won.ballot.fence == section.fence)
                 && won.at < until
                 && won.ballot.votes.iter().any(|vote| vote.run == run)
         };

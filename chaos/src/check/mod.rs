@@ -1,5 +1,6 @@
 //! The judges, one file each. They know the history and nothing else.
 
+mod callers;
 mod exclusion;
 mod excuse;
 mod fences;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::History;
 
+pub use callers::MADE_UP;
 pub use exclusion::{Overlap, overlaps, unexcused};
 pub use excuse::Excuse;
 pub(crate) use lives::word;
@@ -109,6 +111,14 @@ pub fn all(history: &History) -> Vec<Finding> {
         progress::enough(history),
         progress::calm(history),
     ]);
+    if callers::took_part(history) {
+        findings.extend([
+            callers::deadlines(history),
+            callers::over(history),
+            callers::looks(history, &judged),
+            callers::lies(history, &sections),
+        ]);
+    }
     findings
 }
 

@@ -8,7 +8,7 @@ pub(super) fn judge(history: &History) -> Finding {
     let mut evidence = Vec::new();
     let (mut strangers, mut refused) = (0, 0);
     // The first life of the number after the holders' introduced the nodes; the others came later.
-    let guests = history.lives.iter().filter(|life| life.holder >= history.meta.holders);
+    let guests = history.lives.iter().filter(|life| life.holder == history.meta.holders);
     for guest in guests.filter(|life| life.life > 0) {
         strangers += 1;
         for line in &guest.events {
