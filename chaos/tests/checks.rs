@@ -1,7 +1,9 @@
 //! Each judge refuses the history it is there to refuse, and only that.
 
 use leasehold_chaos::check::{self, Outcome};
-use leasehold_chaos::history::{At, Event, History, Life, Meta, StoreLine, UnfencedLine};
+use leasehold_chaos::history::{
+    At, Ballot, Event, History, Life, Meta, StoreLine, UnfencedLine, Vote,
+};
 
 const MS: u64 = 1_000_000;
 
@@ -13,6 +15,11 @@ const LOST: &str = "a lost lease stays lost";
 const STORE: &str = "the fenced store took no late write";
 const LATE: &str = "late writes were refused by the fence";
 const WORK: &str = "work goes on";
+/// Of callers, where there are some.
+const DEADLINES: &str = "no caller is told a later end than the votes allow";
+const OVER: &str = "what was told to be over is over";
+const LOOKS: &str = "nobody is told to hold what another holds";
+const LIES: &str = "a lie changes nothing";
 /// There are no servers in these histories; `lives.rs` has some.
 const OF_SERVERS: [&str; 4] = [
     "no server that forgot is admitted early",
@@ -261,4 +268,177 @@ fn beyond_the_assumptions_exclusion_is_told_and_the_rest_is_judged() {
     assert!(told.unwrap().story.starts_with("not promised here, and broken 1 time(s)"));
     overlap.store[2].accepted = false;
     assert_broken(&overlap, &[STORE]);
+}
+
+/// A ballot by the lock server, whose life is the third.
+fn ballot(kind: &str, asked: u64, fence: u64) -> At<Event> {
+    let ballot = Ballot {
+        kind: kind.into(),
+        lock: "l".into(),
+        holder: format!("h{fence}"),
+        fence,
+        asked_at: asked * MS,
+        votes: Vec::<Vote>::new(),
+    };
+    at(asked, Event::Ballot(ballot))
+}
+
+/// Told at a time, of a lease of a second, until when.
+fn told(ms: u64, op: u64, fence: u64, until: u64) -> At<Event> {
+    let until = until * MS;
+    at(ms, Event::Told { op, lock: "l".into(), fence, ttl_ms: 1000, until })
+}
+
+/// The first holder is a caller. Its lease of a second is good for 988 ms from when the votes were asked
+/// for; it renews it at 500, and gives it back.
+fn callers() -> History {
+    let mut history =
+        history(&[hold(0, 10, [0, 5, 990], Some(1_000)), hold(1, 20, [1, 1_052, 1_150], None)]);
+    history.meta.through_servers = true;
+    history.lives[0].events.extend([
+        told(5, 1, 10, 990),
+        told(502, 1, 10, 1_489),
+        at(502, believes(1, Some(1_489))),
+    ]);
+    history.lives[0].events.sort_by_key(|line| line.at);
+    let events = vec![ballot("acquire", 2, 10), ballot("extend", 501, 10)];
+    history.lives.push(Life { holder: 3, life: 1, events });
+    history
+}
+
+/// Of the promises to callers, those that are broken.
+#[track_caller]
+fn assert_told(history: &History, expected: &[&str]) {
+    let promises = [EXCLUSION, DEADLINES, OVER, LOOKS, LIES, LOST];
+    let mut broken = of(history, Outcome::Broken);
+    broken.retain(|promise| promises.contains(&promise.as_str()));
+    assert_eq!(broken, expected, "{:#?}", check::all(history));
+}
+
+#[test]
+fn callers_that_are_told_what_is_true_break_nothing() {
+    assert_told(&callers(), &[]);
+    let findings = check::all(&callers());
+    let kept = |promise| {
+        findings
+            .iter()
+            .any(|finding| finding.promise == promise && finding.outcome == Outcome::Kept)
+    };
+    assert!([DEADLINES, OVER, LOOKS, LIES].into_iter().all(kept), "{findings:#?}");
+    // Where nobody called, nothing is said of callers.
+    let without = check::all(&history(&good()));
+    assert!(without.iter().all(|finding| finding.promise != LIES));
+}
+
+#[test]
+fn an_end_that_the_votes_do_not_allow_is_found() {
+    // 988 ms from when the votes were asked for, and what is rounded.
+    for (until, expected) in [(1_490, &[][..]), (1_492, &[DEADLINES])] {
+        let mut history = callers();
+        history.lives[0].events.push(told(503, 1, 10, until));
+        assert_told(&history, expected);
+    }
+    // The votes that come later are not those that it rests on.
+    let mut early = callers();
+    early.lives[0].events.push(told(400, 1, 10, 1_300));
+    assert_told(&early, &[DEADLINES]);
+    let mut of_nobody = callers();
+    of_nobody.lives[0].events.push(told(503, 1, 11, 600));
+    assert_told(&of_nobody, &[DEADLINES]);
+}
+
+#[test]
+fn a_caller_that_is_told_of_what_another_holds_is_found() {
+    let mut history = callers();
+    history.lives[0].events.push(told(1_060, 1, 10, 1_100));
+    history.lives[0].events.push(at(1_060, believes(1, Some(1_100))));
+    history.lives[0]
+        .events
+        .retain(|line| !matches!(line.what, Event::GivesBack { .. } | Event::GaveBack { .. }));
+    assert_told(&history, &[EXCLUSION]);
+}
+
+#[test]
+fn what_is_held_after_it_was_told_to_be_released_is_found() {
+    let mut told_again = callers();
+    told_again.lives[0].events.extend([told(1_100, 1, 10, 1_101), told(1_101, 1, 10, 1_102)]);
+    assert_told(&told_again, &[OVER]);
+    let mut extended = callers();
+    extended.lives[2].events.push(ballot("extend", 1_002, 10));
+    assert_told(&extended, &[OVER]);
+    // Asked for before, an extension may still come.
+    let mut late = callers();
+    late.lives[2].events.push(ballot("extend", 999, 10));
+    assert_told(&late, &[]);
+    // A release of which nobody knows what came of it is none.
+    let mut unknown = extended.clone();
+    for line in &mut unknown.lives[0].events {
+        if let Event::GaveBack { outcome, .. } = &mut line.what {
+            *outcome = "unknown".into();
+        }
+    }
+    assert_told(&unknown, &[]);
+}
+
+#[test]
+fn what_is_held_after_it_was_told_to_be_lost_is_found() {
+    let lost = |asked| {
+        let mut history = callers();
+        history.lives[0].events.retain(|line| line.at < 1_000 * MS);
+        history.lives[0].events.push(at(600, believes(1, None)));
+        history.lives[2].events.push(ballot("extend", asked, 10));
+        history
+    };
+    assert_told(&lost(599), &[]);
+    assert_told(&lost(601), &[OVER]);
+}
+
+fn look(sent: u64, ms: u64, held: bool) -> At<Event> {
+    at(ms, Event::Looked { op: 1, lock: "l".into(), fence: 10, sent: sent * MS, held })
+}
+
+#[test]
+fn a_look_at_what_is_over_or_held_by_another_is_found() {
+    let with = |line: At<Event>| {
+        let mut history = callers();
+        history.lives[0].events.push(line);
+        history
+    };
+    assert_told(&with(look(700, 701, true)), &[]);
+    assert_told(&with(look(1_003, 1_004, false)), &[]);
+    assert_told(&with(look(999, 1_004, true)), &[]);
+    assert_told(&with(look(1_003, 1_004, true)), &[OVER]);
+    let mut beside = with(look(1_060, 1_061, true));
+    beside.lives[0]
+        .events
+        .retain(|line| !matches!(line.what, Event::GivesBack { .. } | Event::GaveBack { .. }));
+    beside.lives[0]
+        .events
+        .retain(|line| !matches!(line.what, Event::Believes { .. } | Event::Told { .. }));
+    assert_told(&beside, &[LOOKS]);
+}
+
+fn lied(fence: u64, believed: bool) -> At<Event> {
+    let (lie, answer) = ("a high fence".into(), "POST 200".into());
+    at(700, Event::Lied { lie, lock: "l".into(), fence, answer, believed })
+}
+
+#[test]
+fn a_lie_that_is_believed_or_moves_the_fences_is_found() {
+    let with = |line: At<Event>| {
+        let mut history = callers();
+        history.lives[0].events.push(line);
+        history
+    };
+    assert_told(&with(lied(11, false)), &[]);
+    assert_told(&with(lied(11, true)), &[LIES]);
+    let far = 10 + check::MADE_UP;
+    assert_told(&with(lied(far, false)), &[]);
+    let mut moved = with(lied(far, false));
+    for line in &mut moved.lives[1].events {
+        if let Event::Granted { fence, .. } = &mut line.what {
+            *fence = far + 1;
+        }
+    }
+    assert_told(&moved, &[LIES]);
 }

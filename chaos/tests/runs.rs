@@ -111,6 +111,39 @@ fn fences_hold_where_clocks_jump_and_locks_are_evicted() {
     assert!(verdicts(&report, Outcome::NotJudged) >= 2, "exclusion is only told");
 }
 
+/// The program that callers call lies beside chaos.
+fn build_leasehold() {
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--offline", "--quiet", "-p", "leasehold-cli"]);
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    let target = Path::new(env!("CARGO_BIN_EXE_leasehold-chaos"));
+    let target = target.ancestors().nth(2).expect("a target folder");
+    assert!(build.env("CARGO_TARGET_DIR", target).status().unwrap().success());
+}
+
+#[test]
+fn callers_of_two_lock_servers_are_told_nothing_that_is_not_so() {
+    if skip(Need::Redis) {
+        return;
+    }
+    build_leasehold();
+    let report = run(&["--through-servers", "--seconds", "15", "--seed", "5", "--holders", "12"]);
+    for kind in ["lock server killed", "lock server stopped"] {
+        assert!(report.faults.contains_key(kind), "{:?}", report.faults);
+    }
+    let of_callers = ["no caller is told", "told to be over", "told to hold", "a lie changes"];
+    for promise in of_callers {
+        let is_meant =
+            |finding: &&leasehold_chaos::check::Finding| finding.promise.contains(promise);
+        let finding = report.findings.iter().find(is_meant).expect(promise);
+        assert_eq!(finding.outcome, Outcome::Kept);
+        assert!(!finding.story.starts_with("0 "), "nothing was told: {finding:?}");
+    }
+    assert!(report.again.ends_with("--seed 5 --through-servers"), "{}", report.again);
+}
+
 /// Starts a run, sends it a signal when it is at work, and says how it ended and what it left.
 fn interrupted(backend: &str, signal: Signal) -> (Option<i32>, Vec<String>) {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
