@@ -28,6 +28,7 @@ mod routes;
 mod serve;
 mod settings;
 mod stats;
+mod table;
 mod tls;
 mod tokens;
 mod trace;

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use leasehold::{Holder, LockName, LockStatus, Owner};
+use leasehold::{LockName, LockStatus, Owner};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::app::{App, Listing, RAN_OUT};
 use crate::known::Owned;
+use crate::table::{self, Wanted};
 use crate::view;
 
 /// How often the nodes' state is looked at, which asks nobody; and the locks, while somebody listens.
@@ -19,8 +20,6 @@ const TICK: Duration = Duration::from_millis(500);
 const SELDOM: Duration = Duration::from_secs(10);
 /// A look may take at most one part in this many of the time.
 const SHARE: u32 = 10;
-/// As many locks as people can look through.
-const SHOWN: usize = 500;
 /// By so much longer than it was told to be good a lease may be kept, if the grant took a while.
 const A_MOMENT: Duration = Duration::from_millis(5);
 /// So many leases whose time is over are looked at at once.
@@ -188,46 +187,17 @@ fn tell_end(app: &App, lock: &LockName, owned: &Owned, at: Instant) {
 
 /// What the dashboard shows.
 pub(crate) fn overview(app: &App) -> Value {
-    let listing = app.listing();
-    let (since, now) = (listing.at.elapsed(), SystemTime::now());
-    let mut shown: Vec<_> = listing.locks.iter().collect();
-    shown.sort_by_cached_key(|status| {
-        let since = status.since(listing.wall);
-        (since.is_none(), since, status.name.clone())
-    });
-    let item = |status: &&LockStatus| {
-        let mut value = view::lock(status, now, app.waiting.count(&status.name));
-        let left = status.expires_in().map(|left| left.saturating_sub(since));
-        let granted = holder(status).and_then(|holder| app.known.granted(&status.name, holder));
-        value["expires_in_ms"] = json!(left.map(view::millis));
-        value["ttl_ms"] = json!(granted.as_ref().map(|granted| view::millis(granted.ttl)));
-        value["reason"] = json!(granted.and_then(|granted| granted.reason));
-        value
-    };
-    let items: Vec<Value> = shown.iter().take(SHOWN).map(item).collect();
     json!({
         "server": {
             "version": env!("CARGO_PKG_VERSION"),
             "instance": app.events.instance,
             "uptime_ms": view::millis(app.started.elapsed()),
-            "at": view::time(now),
+            "at": view::time(SystemTime::now()),
         },
         "cluster": view::cluster(&app.locks, &app.backend),
-        "locks": {
-            "held": listing.locks.len(),
-            "waiters": app.waiting.total(),
-            "truncated": listing.locks.len() > SHOWN,
-            "items": items,
-        },
+        "locks": table::rows(app, &Wanted::default()),
         "rates": app.stats.rates(),
     })
-}
-
-fn holder(status: &LockStatus) -> Option<&Holder> {
-    match status.holder() {
-        Some(Owner::Holder(holder)) => Some(holder),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -149,5 +149,6 @@ pub(crate) async fn overview(ask: Box<Ask>) -> Result<Response, Problem> {
     observer::look(app).await;
     let mut value = observer::overview(app);
     value["series"] = json!({"step_ms": 1000, "points": app.stats.series()});
+    value["caller"] = json!({"name": &*caller.name, "may_force_release": caller.is_admin()});
     Ok(ok(&value))
 }

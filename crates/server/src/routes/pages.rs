@@ -21,8 +21,10 @@ const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
-pub(crate) fn version() -> Response {
-    ok(&json!({"name": "leasehold", "version": env!("CARGO_PKG_VERSION")}))
+pub(crate) fn version(ask: &Ask) -> Response {
+    let asks_for_token = ask.app.access().tokens.is_some();
+    let version = env!("CARGO_PKG_VERSION");
+    ok(&json!({"name": "leasehold", "version": version, "asks_for_token": asks_for_token}))
 }
 
 pub(crate) fn health() -> Response {

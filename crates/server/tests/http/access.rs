@@ -50,6 +50,7 @@ async fn each_scope_allows_what_it_says_and_nothing_else() {
         ("GET", "/v1/locks/b", "", [200, 403, 200]),
         ("GET", "/v1/cluster", "", [200, 200, 200]),
         ("GET", "/v1/overview", "", [200, 403, 200]),
+        ("GET", "/v1/overview/locks", "", [200, 403, 200]),
         ("GET", "/metrics", "", [200, 403, 200]),
         ("POST", "/v1/locks/b/force-release", fence, [403, 403, 200]),
     ] {
@@ -65,6 +66,23 @@ async fn each_scope_allows_what_it_says_and_nothing_else() {
     let answer = guarded.ask(1, "GET", "/v1/locks/a%2F1/events?last_event_id=x", "").await;
     assert_eq!(answer.status, 200);
     assert_eq!(guarded.ask(1, "GET", "/v1/events", "").await.status, 403);
+}
+
+#[tokio::test]
+async fn a_caller_is_told_whether_a_token_is_asked_for_and_whether_it_may_force_release() {
+    let guarded = guarded().await;
+    for (token, name, may) in [(0, "reader", false), (2, "admin", true)] {
+        let overview = guarded.ask(token, "GET", "/v1/overview", "").await.json;
+        assert_eq!(overview["caller"], json!({"name": name, "may_force_release": may}));
+    }
+    let asks = async |running: &Running| {
+        running.ask("GET", "/v1/version", "").await.json["asks_for_token"].clone()
+    };
+    assert_eq!(asks(&guarded.running).await, true);
+    let open = Running::new().await;
+    assert_eq!(asks(&open).await, false);
+    let overview = open.ask("GET", "/v1/overview", "").await.json;
+    assert_eq!(overview["caller"]["may_force_release"], true);
 }
 
 #[tokio::test]

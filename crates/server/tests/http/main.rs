@@ -9,4 +9,5 @@ mod metrics;
 mod reload;
 mod streams;
 mod support;
+mod table;
 mod waiting;
