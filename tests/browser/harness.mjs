@@ -4,17 +4,17 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
 import { promisify } from "node:util";
 
-/** { url, tokens: { read, admin }, leasehold, backend, nodes: [{ addr, pid }], server_pid, tokens_file, chromium, playwright, shots } */
+/** { url, tokens: { read, admin, app }, leasehold, backend, nodes: [{ addr, pid }], server_pid, tokens_file, chromium, playwright, shots } */
 export const place = JSON.parse(process.env.LEASEHOLD_DASHBOARD);
 
 const require = createRequire(path.join(place.playwright, "package.json"));
 const { chromium } = require("playwright-core");
-export const AXE = require.resolve("axe-core/axe.min.js");
+const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 
 /** What must happen soon, even on a busy machine. */
 export const SOON_MS = 15_000;
@@ -38,6 +38,7 @@ export async function browse(body, { refusals = [], ...options } = {}) {
   try {
     const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
     context.setDefaultTimeout(SOON_MS);
+    await context.addInitScript(AXE);
     await context.addInitScript(() => {
       globalThis.violations = [];
       addEventListener("securitypolicyviolation", (event) =>
@@ -114,6 +115,31 @@ export async function leasehold(...words) {
 
 export async function acquire(name, ...words) {
   return JSON.parse(await leasehold("acquire", "--ttl", "5m", "--nonblock", ...words, "--", name));
+}
+
+/** Acquires at the server, as an application does: it alone knows how long the lease is and who waits. */
+export async function lease(name, body, signal) {
+  const response = await fetch(`${place.url}/v1/locks/${encodeURIComponent(name)}/leases`, {
+    method: "POST",
+    headers: { Authorization: `Bearer ${place.tokens.app}`, "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+    signal,
+  });
+  assert.equal(response.status, 201, `${name} ${response.status}`);
+  return response.json();
+}
+
+/** Fails with what axe-core finds. */
+export async function usable(page, where) {
+  const found = await page.evaluate(() =>
+    axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }),
+  );
+  const words = found.violations.map(
+    (rule) =>
+      `${rule.id}: ${rule.help}: ${rule.nodes.map((node) => `${node.html.slice(0, 160)} ${node.any.map((check) => check.message).join(" ")}`).join("\n    ")}`,
+  );
+  assert.deepEqual(words, [], where);
+  assert.ok(found.passes.length > 20, `${found.passes.length} rules looked at ${where}`);
 }
 
 /** A picture for people, if they asked for pictures. */

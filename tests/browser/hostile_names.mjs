@@ -54,5 +54,4 @@ await browse(
       await holds(page, name);
     }
   },
-  { refusals: [401] },
 );

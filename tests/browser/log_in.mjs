@@ -16,7 +16,7 @@ await browse(
 
     await logIn(page, place.tokens.read);
     await page.locator("#overview").waitFor();
-    await says(page, "#quorum-headline", "5 of 5 vote, 3 needed");
+    await says(page, "#quorum-meaning", "5 of 5 nodes vote, 3 needed.");
     await says(page, "#stream-words", /^live$/);
     assert.equal(await page.locator("#log-in").isVisible(), false);
 

@@ -32,6 +32,7 @@ struct Dashboard {
 struct Tokens {
     read: String,
     admin: String,
+    app: String,
 }
 
 impl Dashboard {
@@ -40,6 +41,7 @@ impl Dashboard {
         let tokens = Tokens {
             read: new_token(&place, "reader", "read"),
             admin: new_token(&place, "ana", "admin"),
+            app: new_token(&place, "app", "lock:*"),
         };
         Self::start(place, Some(tokens))
     }
@@ -101,7 +103,9 @@ impl Dashboard {
         let tokens = self.tokens.as_ref();
         json!({
             "url": self.url,
-            "tokens": tokens.map(|tokens| json!({ "read": tokens.read, "admin": tokens.admin })),
+            "tokens": tokens.map(|Tokens { read, admin, app }| {
+                json!({ "read": read, "admin": admin, "app": app })
+            }),
             "leasehold": env!("CARGO_BIN_EXE_leasehold"),
             "backend": self.backend,
             "nodes": self.nodes.iter().map(node).collect::<Vec<_>>(),
@@ -174,6 +178,22 @@ fn a_lock_taken_by_the_command_line_comes_and_goes_by_itself() {
 }
 
 #[test]
+fn the_first_lock_is_on_the_first_screen_and_its_bar_shows_what_is_left() {
+    if skipped() {
+        return;
+    }
+    Dashboard::with_tokens().shows("first_screen.mjs");
+}
+
+#[test]
+fn a_search_finds_the_last_of_two_thousand_locks() {
+    if skipped() {
+        return;
+    }
+    Dashboard::with_tokens().shows("many_locks.mjs");
+}
+
+#[test]
 fn a_dead_node_and_a_lost_quorum_are_shown_within_two_seconds() {
     if skipped() {
         return;
@@ -182,7 +202,7 @@ fn a_dead_node_and_a_lost_quorum_are_shown_within_two_seconds() {
 }
 
 #[test]
-fn a_stopped_server_is_shown_as_a_cut_until_it_goes_on() {
+fn while_a_server_is_stopped_nothing_is_called_healthy_or_held() {
     if skipped() {
         return;
     }

@@ -30,6 +30,11 @@ export class Refused extends Error {
   }
 }
 
+/** Whether there is somebody to ask: without a token that the server wants, a request is only a line in its audit log. */
+export async function mustLogInFirst() {
+  return !token() && (await get("/v1/version")).asks_for_token;
+}
+
 export async function get(path) {
   return request("GET", path);
 }

@@ -1,14 +1,15 @@
 // The page: who is logged in, which view is shown, and the stream that feeds it.
 
-import { get, setToken, token } from "./api.js";
-import { startCharts, showCharts } from "./charts.js";
-import { showCluster, tickCluster } from "./cluster.js";
+import { get, mustLogInFirst, setToken, token } from "./api.js";
+import { showCluster, showUnknown, startCluster, tickCluster } from "./cluster.js";
 import { announce, setAttribute, setText } from "./dom.js";
 import { addEvent, startEvents, tickEvents } from "./events.js";
+import { showFirstLock } from "./first_lock.js";
 import { clock, duration } from "./format.js";
 import { LockPage } from "./lock_page.js";
 import { showLocks, startLocks, tickLocks } from "./locks.js";
 import { elapsed, freeze, model, take, thaw } from "./model.js";
+import { showSparks, startSparks } from "./sparks.js";
 import { Stream } from "./stream.js";
 
 /** The server says something every half second; after four times that the page no longer trusts what it shows. */
@@ -20,6 +21,8 @@ const HIDDEN_MS = 30_000;
 const byId = (id) => document.getElementById(id);
 let lock_page = null;
 let hide_timer = null;
+/** Since when nothing is known any more; null while the stream is alive. */
+let unknown_since = null;
 
 const stream = new Stream("/v1/events", SILENCE_MS, {
   event: happened,
@@ -30,6 +33,7 @@ const stream = new Stream("/v1/events", SILENCE_MS, {
 
 async function enter() {
   try {
+    if (await mustLogInFirst()) return mustLogIn(null);
     take(await get("/v1/overview"));
   } catch (error) {
     if (error.status === 401 || error.status === 403) return mustLogIn(error.status);
@@ -41,6 +45,7 @@ async function enter() {
   byId("log-in").hidden = true;
   for (const id of ["about", "stream"]) byId(id).hidden = false;
   byId("log-out").hidden = !token();
+  showFirstLock();
   show();
   // From its first event on, so that the page also tells what happened before it was opened.
   stream.last_id = `${model.overview.server.instance}-0`;
@@ -67,7 +72,10 @@ function leave() {
   lock_page = null;
   byId("force").close();
   model.overview = null;
-  for (const id of ["overview", "lock", "about", "stream", "log-out", "banner"]) byId(id).hidden = true;
+  unknown_since = null;
+  thaw();
+  document.body.classList.remove("stale");
+  for (const id of ["quorum", "overview", "lock", "about", "stream", "log-out"]) byId(id).hidden = true;
   document.title = "Leasehold";
 }
 
@@ -85,6 +93,7 @@ function show() {
   }
   lock_page = new LockPage(byId("lock"), name, (error) => mustLogIn(error.status));
   lock_page.open();
+  if (unknown_since) lock_page.cut(unknown_since);
   update();
 }
 
@@ -100,6 +109,7 @@ function lockInAddress() {
 function happened(type, event) {
   if (type === "overview") {
     take(event);
+    isKnown();
     update();
   } else if (type === "reset") {
     reload();
@@ -108,10 +118,11 @@ function happened(type, event) {
   }
 }
 
-/** After a gap the charts need the points that were missed. */
+/** After a gap the curves need the points that were missed. */
 async function reload() {
   try {
     take(await get("/v1/overview"));
+    isKnown();
     update();
   } catch {
     // The stream brings the next one, or says that it is cut.
@@ -122,10 +133,11 @@ function update() {
   const { server } = model.overview;
   setText(byId("version"), server.version);
   setText(byId("instance"), server.instance);
-  showCluster(lock_page?.name);
+  if (unknown_since) showUnknown(unknown_since, lock_page?.name);
+  else showCluster(lock_page?.name);
   if (lock_page === null) {
     showLocks();
-    showCharts();
+    showSparks();
   }
   tick();
 }
@@ -139,30 +151,31 @@ function tick() {
   tickEvents();
 }
 
-let was_cut = false;
-
 function streamIsAlive() {
-  thaw();
-  document.body.classList.remove("stale");
-  byId("banner").hidden = true;
   setAttribute(byId("stream"), "data-state", "alive");
   setText(byId("stream-words"), "live");
-  if (!was_cut) return;
-  was_cut = false;
-  announce("Live updates are back.");
-  reload();
+  if (unknown_since) reload();
 }
 
 function streamIsCut(since) {
-  was_cut = true;
+  unknown_since = since;
   freeze();
-  const words = `Live updates are cut since ${clock(since)}, reconnecting …`;
   document.body.classList.add("stale");
-  setText(byId("banner"), `${words} What is shown below is from then.`);
-  byId("banner").hidden = false;
   setAttribute(byId("stream"), "data-state", "cut");
-  setText(byId("stream-words"), "cut");
-  announce(words);
+  setText(byId("stream-words"), "cut off, reconnecting …");
+  lock_page?.cut(since);
+  if (model.overview) update();
+  announce(`Cut off from the server. Everything is unknown since ${clock(since)}.`);
+}
+
+/** Something was told again. */
+function isKnown() {
+  if (!unknown_since) return;
+  unknown_since = null;
+  thaw();
+  document.body.classList.remove("stale");
+  lock_page?.goOn();
+  announce("Live updates are back.");
 }
 
 function startLogIn() {
@@ -207,7 +220,8 @@ function wake() {
 
 startLocks();
 startEvents();
-startCharts();
+startCluster();
+startSparks();
 startLogIn();
 startRoutes();
 startHiding();

@@ -1,41 +1,79 @@
-// Quorum at a glance, and how each node is.
+// The quorum in one sentence, and below it what is wrong. Nodes that are well are told only on request.
 
-import { announce, foreign, h, part, reconcile, setAttribute, setText, sign } from "./dom.js";
-import { duration, latency, offset, plural } from "./format.js";
-import { elapsed, model, quorumOf } from "./model.js";
+import { announce, h, reconcile, setAttribute, setText, sign } from "./dom.js";
+import { clock, percent, plural } from "./format.js";
+import { model, quorumOf } from "./model.js";
+import { isWell, showNodes } from "./nodes.js";
 
 const byId = (id) => document.getElementById(id);
-const ICON_COLOUR = { ok: "%231a7f4b", degraded: "%23b87400", risk: "%23b87400", lost: "%23c0282d" };
+const ICON_COLOUR = { ok: "%231a7f4b", degraded: "%23b87400", risk: "%23b87400", lost: "%23c0282d", unknown: "%23808890" };
+const SIGN = { ok: "up", degraded: "warning", risk: "warning", lost: "down", unknown: "unknown" };
+/** Contention above this raises the alert RedLockHighContention. */
+const ALERT = 0.1;
 
+let all_wanted = false;
 let level_before = null;
 let states_before = new Map();
+
+export function startCluster() {
+  byId("nodes-toggle").addEventListener("click", () => {
+    all_wanted = !all_wanted;
+    tickCluster();
+  });
+}
 
 /** `subject`: the lock whose page is open. */
 export function showCluster(subject) {
   const { cluster, rates } = model.overview;
   const quorum = quorumOf(cluster);
-  setAttribute(byId("quorum"), "data-level", quorum.level);
-  setText(byId("quorum-headline"), quorum.headline);
-  setText(byId("quorum-meaning"), `${quorum.word}. ${quorum.meaning}`);
-  setText(byId("lost"), `${plural(rates.lost_5m, "lease")} lost in the last 5 minutes`);
-  setAttribute(byId("lost"), "data-any", rates.lost_5m > 0 ? "yes" : "no");
-  const short = shortNames(cluster.nodes.map((node) => node.node));
+  // The page of a lock tells of the cluster only what concerns the lock.
+  byId("quorum").hidden = subject !== undefined && quorum.level === "ok";
+  say(quorum, subject);
   reconcile(
-    byId("lights"),
-    cluster.nodes,
-    (node) => node.node,
-    makeLight,
-    (light, node) => fillLight(light, node, short.get(node.node)),
+    byId("troubles"),
+    troubles(rates),
+    (words) => words,
+    (words) => h("li", {}, words),
+    () => {},
   );
-  reconcile(byId("node-rows"), cluster.nodes, (node) => node.node, makeNode, fillNode);
+  tickCluster();
   setText(byId("backend"), cluster.backend);
-  showInTab(quorum, subject);
   tell(quorum, cluster.nodes);
+}
+
+/** Nothing is known of the cluster any more: what was told last may long be otherwise. */
+export function showUnknown(since, subject) {
+  byId("quorum").hidden = false;
+  say(
+    {
+      level: "unknown",
+      word: `Unknown since ${clock(since)}`,
+      meaning: "The server says nothing any more. What is grey is what it said last, and may be wrong by now.",
+    },
+    subject,
+  );
+}
+
+function say(quorum, subject) {
+  if (byId("quorum").dataset.level !== quorum.level || byId("quorum-sign").childElementCount === 0)
+    byId("quorum-sign").replaceChildren(sign(SIGN[quorum.level]));
+  setAttribute(byId("quorum"), "data-level", quorum.level);
+  setText(byId("quorum-headline"), quorum.word);
+  setText(byId("quorum-meaning"), quorum.meaning);
+  showInTab(quorum, subject);
+}
+
+function troubles({ lost_5m, contention_rate }) {
+  const found = [];
+  if (lost_5m > 0) found.push(`${plural(lost_5m, "lease")} lost in the last 5 minutes`);
+  if (contention_rate > ALERT)
+    found.push(`${percent(contention_rate)} of the attempts of the last 5 minutes met a holder`);
+  return found;
 }
 
 /** The tab says it, too, while another one is looked at. */
 function showInTab(quorum, subject) {
-  const trouble = quorum.level === "ok" ? null : `${quorum.word}: ${quorum.headline}`;
+  const trouble = quorum.level === "ok" ? null : quorum.word;
   document.title = [trouble, subject, "Leasehold"].filter(Boolean).join(" · ");
   const icon = `data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Ccircle cx='8' cy='8' r='6' fill='${ICON_COLOUR[quorum.level]}'/%3E%3C/svg%3E`;
   setAttribute(byId("icon"), "href", icon);
@@ -45,88 +83,23 @@ function tell(quorum, nodes) {
   const states = new Map(nodes.map((node) => [node.node, node.state]));
   const changes = nodes.filter((node) => (states_before.get(node.node) ?? node.state) !== node.state);
   const words = changes.map((node) => `Node ${node.node} is ${node.state}.`);
-  if (level_before !== null && level_before !== quorum.level)
-    words.push(`${quorum.word}: ${quorum.headline}. ${quorum.meaning}`);
+  if (level_before !== null && level_before !== quorum.level) words.push(`${quorum.word}. ${quorum.meaning}`);
   if (words.length > 0) announce(words.join(" "));
   level_before = quorum.level;
   states_before = states;
 }
 
-function makeLight() {
-  return h(
-    "li",
-    {},
-    h("span", { "data-part": "sign" }),
-    foreign("", { class: "light-name", "data-part": "name" }),
-    h("span", { class: "off-screen", "data-part": "words" }),
-  );
-}
-
-function fillLight(light, node, short) {
-  setSign(light, node.state);
-  setText(part(light, "name"), short);
-  setText(part(light, "words"), ` ${node.state}`);
-  setAttribute(light, "title", `${node.node}: ${node.state}`);
-}
-
-/** What tells the nodes apart: the port on one host, the host on many. */
-function shortNames(names) {
-  const parts = names.map((name) => /^(.*):(\d+)(\/\d+)?$/.exec(name));
-  const distinct = (index) => parts.every(Boolean) && new Set(parts.map((found) => found[index])).size === names.length;
-  if (distinct(1)) return new Map(parts.map((found) => [found[0], found[1]]));
-  if (distinct(2)) return new Map(parts.map((found) => [found[0], `:${found[2]}`]));
-  return new Map(names.map((name) => [name, name]));
-}
-
-function setSign(element, state) {
-  if (element.dataset.state === state) return;
-  element.dataset.state = state;
-  part(element, "sign").replaceChildren(sign(state));
-}
-
-function makeNode(node) {
-  const cell = (name, label, attributes = {}) =>
-    h("td", { role: "cell", "data-label": label, "data-part": name, ...attributes });
-  return h(
-    "tr",
-    { role: "row", "data-node": node.node },
-    h("th", { role: "rowheader", scope: "row" }, foreign(node.node)),
-    h(
-      "td",
-      { role: "cell", "data-label": "State", class: "state" },
-      h("span", { "data-part": "sign" }),
-      h("span", { "data-part": "state" }),
-    ),
-    cell("votes", "Votes"),
-    cell("round-trip", "Round trip", { class: "number" }),
-    cell("offset", "Clock offset", { class: "number" }),
-    cell("version", "Version"),
-    cell("life", "Life"),
-    cell("why", "Why", { class: "why" }),
-  );
-}
-
-function fillNode(row, node) {
-  setSign(row, node.state);
-  const left = node.quarantine_left_ms === null ? null : node.quarantine_left_ms - elapsed();
-  setText(part(row, "state"), left === null ? node.state : `${node.state}, ${duration(left)} left`);
-  setText(part(row, "votes"), node.votes ? "yes" : "no");
-  setText(part(row, "round-trip"), latency(node.round_trip_ms));
-  setText(part(row, "offset"), offset(node.clock_offset_ms));
-  setText(part(row, "version"), node.version ?? "–");
-  setText(part(row, "life"), life(node));
-  setAttribute(part(row, "life"), "title", node.life_since ? `life ${node.life} since ${node.life_since}` : "");
-  setText(part(row, "why"), [node.why, node.warning].filter(Boolean).join("; "));
-}
-
-/** Which life of the node this is, and for how long: a new one begins whenever it may have forgotten something. */
-function life(node) {
-  if (!node.life || !node.life_since) return "–";
-  return `${node.life.slice(0, 8)}, ${duration(Date.now() - Date.parse(node.life_since))}`;
-}
-
 /** What goes on between two updates: the countdown of a quarantine. */
 export function tickCluster() {
-  const waiting = model.overview.cluster.nodes.some((node) => node.quarantine_left_ms !== null);
-  if (waiting) reconcile(byId("node-rows"), model.overview.cluster.nodes, (node) => node.node, makeNode, fillNode);
+  const { nodes } = model.overview.cluster;
+  const wrong = nodes.filter((node) => !isWell(node));
+  const shown = all_wanted ? nodes : wrong;
+  const button = byId("nodes-toggle");
+  const less = wrong.length === 0 ? "Hide nodes" : "Hide healthy nodes";
+  const more = wrong.length === 0 ? (nodes.length === 1 ? "Show the node" : "Show nodes") : `Show all ${nodes.length} nodes`;
+  setText(button, all_wanted ? less : more);
+  setAttribute(button, "aria-expanded", String(all_wanted));
+  button.hidden = wrong.length === nodes.length;
+  byId("nodes").hidden = shown.length === 0;
+  showNodes(shown);
 }

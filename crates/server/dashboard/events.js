@@ -2,7 +2,7 @@
 
 import { foreign, h, reconcile, setAttribute, setText } from "./dom.js";
 import { clock, duration, number } from "./format.js";
-import { lockLink } from "./locks.js";
+import { lockLink } from "./lock_row.js";
 
 const KEPT = 1000;
 const SHOWN = 200;
@@ -11,7 +11,7 @@ const WORTH_TELLING_MS = 100;
 
 /** Each kind: the word shown, and its tone. */
 const KINDS = {
-  acquired: "good",
+  acquired: "plain",
   released: "plain",
   expired: "warn",
   lost: "bad",
@@ -32,6 +32,10 @@ let is_changed = false;
 
 export function startEvents() {
   for (const kind of Object.keys(KINDS)) byId("kinds").append(kindBox(kind));
+  byId("kinds-toggle").addEventListener("click", () => {
+    byId("kinds").hidden = !byId("kinds").hidden;
+    setAttribute(byId("kinds-toggle"), "aria-expanded", String(!byId("kinds").hidden));
+  });
   byId("events-pause").addEventListener("click", () => {
     paused = !paused;
     missed = 0;
@@ -68,6 +72,7 @@ export function tickEvents() {
 }
 
 function draw() {
+  setText(byId("kinds-toggle"), hidden_kinds.size > 0 ? `Filter (${hidden_kinds.size} hidden)` : "Filter");
   const shown = events.filter((event) => !hidden_kinds.has(event.type)).slice(0, SHOWN);
   reconcile(
     byId("event-list"),
@@ -86,7 +91,7 @@ function draw() {
 /** A line about an event, with the lock's name unless it is told elsewhere. */
 export function eventItem(event, with_name) {
   const time = h("time", { datetime: event.at, title: event.at }, clock(new Date(event.at)));
-  const kind = h("span", { class: "badge", "data-tone": KINDS[event.type] ?? "plain" }, event.type);
+  const kind = h("span", { class: "kind-word", "data-tone": KINDS[event.type] ?? "plain" }, event.type);
   const about = with_name && typeof event.name === "string" ? lockLink(event.name) : null;
   return h(
     "li",

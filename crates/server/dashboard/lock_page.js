@@ -1,13 +1,14 @@
 // The page of one lock: who holds it and for how long, what each node says, what happened, and what can be done.
 
 import { get, lockPath } from "./api.js";
-import { copyButton, foreign, h, part, reconcile, setAttribute, setText, sign } from "./dom.js";
+import { copyButton, foreign, h, part, reconcile, setAttribute, setText } from "./dom.js";
 import { eventItem } from "./events.js";
 import { openForce } from "./force.js";
-import { duration, plural, shellWord } from "./format.js";
-import { now } from "./model.js";
+import { clock, duration, plural, shellWord } from "./format.js";
+import { model, now } from "./model.js";
 import { Stream } from "./stream.js";
 import { fillBar, makeBar } from "./time_left.js";
+import { fillVote, makeVote } from "./votes.js";
 
 /** Renewals and votes are not told by events of other instances: look again this often. */
 const LOOK_EVERY_MS = 1000;
@@ -22,7 +23,7 @@ export class LockPage {
     this.lock = null;
     this.stream = null;
     this.history = [];
-    this.longest_ms = 0;
+    this.is_cut = false;
     this.numbered = 0;
   }
 
@@ -56,6 +57,25 @@ export class LockPage {
     this.stream = null;
   }
 
+  /** The server says nothing any more. */
+  cut(since) {
+    this.is_cut = true;
+    this.isUnknown(since);
+  }
+
+  goOn() {
+    this.is_cut = false;
+    this.look();
+  }
+
+  /** Nobody can tell who holds it: what is shown was so at `since`. */
+  isUnknown(since) {
+    setText(part(this.facts, "state"), since ? `Unknown since ${clock(since)}` : "Unknown");
+    setAttribute(this.facts, "data-state", "unknown");
+    this.columns.classList.add("unknown");
+    this.force.disabled = true;
+  }
+
   close() {
     this.sleep();
     this.parent.replaceChildren();
@@ -75,44 +95,49 @@ export class LockPage {
     this.votes_words = h("p", { class: "meaning" });
     this.list = h("ol", { class: "event-list", tabindex: "0", "aria-labelledby": "history-title" });
     this.no_history = h("p", { class: "empty" }, "This instance knows of nothing that happened to it.");
-    const heads = ["Node", "Says", "Fence", "Time left"].map((label) =>
+    const heads = ["Node", "Says", "Time left"].map((label) =>
       h("th", { role: "columnheader", scope: "col", class: label === "Time left" ? "number" : null }, label),
     );
+    this.columns = this.buildColumns(heads);
     return [
       h("p", {}, h("a", { href: "#/", class: "back" }, "← All locks")),
       this.title,
       this.problem,
       this.result,
+      this.columns,
+    ];
+  }
+
+  buildColumns(heads) {
+    return h(
+      "div",
+      { class: "lock-columns live" },
+      h("div", { class: "stack" }, this.facts, this.buildCommands()),
       h(
         "div",
-        { class: "lock-columns live" },
-        h("div", { class: "stack" }, this.facts, this.buildCommands()),
+        { class: "stack" },
         h(
-          "div",
-          { class: "stack" },
+          "section",
+          { class: "panel", "aria-labelledby": "votes-title" },
+          h("h2", { id: "votes-title" }, "What each node says"),
+          this.votes_words,
           h(
-            "section",
-            { class: "panel", "aria-labelledby": "votes-title" },
-            h("h2", { id: "votes-title" }, "What each node says"),
-            this.votes_words,
-            h(
-              "table",
-              { role: "table", class: "cards" },
-              h("caption", { class: "off-screen" }, "The lock as each node has it"),
-              h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, ...heads)),
-              this.votes,
-            ),
-          ),
-          h(
-            "section",
-            { class: "panel", "aria-labelledby": "history-title" },
-            h("h2", { id: "history-title" }, "History"),
-            this.list,
-            this.no_history,
+            "table",
+            { role: "table", class: "cards" },
+            h("caption", { class: "off-screen" }, "The lock as each node has it"),
+            h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, ...heads)),
+            this.votes,
           ),
         ),
+        h(
+          "section",
+          { class: "panel", "aria-labelledby": "history-title" },
+          h("h2", { id: "history-title" }, "History"),
+          this.list,
+          this.no_history,
+        ),
       ),
-    ];
+    );
   }
 
   buildFacts() {
@@ -136,11 +161,11 @@ export class LockPage {
         "dl",
         { class: "facts" },
         ...fact("Holder", "holder"),
-        ...fact("Held for", "age"),
-        ...fact("Fence", "fence", this.copy_fence),
-        ...fact("Highest fence given", "highest"),
         ...fact("Reason", "reason"),
-        ...fact("Waiting here", "waiters"),
+        ...fact("Held for", "age"),
+        ...fact("Waiting", "waiters"),
+        ...fact("Fence", "fence", this.copy_fence),
+        ...fact("Highest fence", "highest"),
         ...fact("Holder id", "holder-id"),
       ),
       this.force,
@@ -160,14 +185,14 @@ export class LockPage {
   }
 
   async look() {
-    if (this.is_looking) return;
+    if (this.is_looking || this.is_cut) return;
     this.is_looking = true;
     const asked_at = performance.now();
     try {
       const lock = await get(lockPath(this.name));
+      if (this.is_cut) return;
       this.received_at = asked_at;
-      if (lock.fence !== this.lock?.fence) this.longest_ms = 0;
-      this.longest_ms = Math.max(this.longest_ms, lock.expires_in_ms ?? 0);
+      this.seen_at = new Date();
       const first = this.lock === null;
       this.lock = lock;
       if (first) this.startHistory(lock.history);
@@ -175,7 +200,10 @@ export class LockPage {
       this.fill();
     } catch (error) {
       if (error.status === 401) this.on_refused(error);
-      else this.fail(error.message);
+      else if (!this.is_cut) {
+        this.fail(error.message);
+        this.isUnknown(this.seen_at);
+      }
     } finally {
       this.is_looking = false;
     }
@@ -222,27 +250,24 @@ export class LockPage {
     const { lock, facts } = this;
     const set = (name, value) => setText(part(facts, name), value ?? "–");
     setAttribute(facts, "data-state", lock.state);
+    this.columns.classList.remove("unknown");
     set("state", STATES[lock.state] ?? lock.state);
     set("holder", lock.holder);
     set("fence", lock.fence);
     set("highest", lock.highest_fence);
+    // Attempts that did not succeed leave a higher one.
+    this.setFact("highest", lock.highest_fence !== null && lock.highest_fence !== lock.fence);
     set("reason", lock.reason);
-    set("waiters", lock.waiters === 0 ? "nobody" : plural(lock.waiters, "request"));
+    this.setFact("reason", Boolean(lock.reason));
+    set("waiters", `${lock.waiters === 0 ? "nobody" : plural(lock.waiters, "request")} at this instance`);
     set("holder-id", lock.holder_id);
     this.copy_fence.hidden = lock.fence === null;
-    const can_force = lock.state !== "free" && lock.fence !== null;
-    this.force.disabled = !can_force;
-    set(
-      "force-hint",
-      can_force
-        ? "Needs a token with the scope admin."
-        : lock.state === "free"
-          ? "Nobody holds it."
-          : "It has no fence: held by another library, or by nobody with a quorum.",
-    );
+    this.fillForce();
     setText(
       this.votes_words,
-      `${lock.votes} of ${lock.answered} that answered vote for the holder; ${lock.quorum} needed.`,
+      lock.state === "free" && lock.answered === lock.nodes.length
+        ? `All ${lock.answered} nodes say that it is free.`.replace("All 1 nodes say", "The node says")
+        : `${lock.votes} of ${plural(lock.nodes.length, "node")} vote for the holder, ${lock.quorum} needed.`,
     );
     reconcile(
       this.votes,
@@ -255,10 +280,29 @@ export class LockPage {
     this.tick();
   }
 
+  /** A line of facts that says nothing is not there. */
+  setFact(name, is_there) {
+    const value = part(this.facts, name).parentElement;
+    value.hidden = !is_there;
+    value.previousElementSibling.hidden = !is_there;
+  }
+
+  fillForce() {
+    const { lock } = this;
+    const may = model.overview.caller.may_force_release;
+    this.force.hidden = !may;
+    this.force.disabled = lock.state === "free" || lock.fence === null;
+    let hint = "";
+    if (!may) hint = "To release it by force, log in with a token that has the scope admin.";
+    else if (lock.state === "free") hint = "Nobody holds it.";
+    else if (lock.fence === null) hint = "It has no fence: held by another library, or by nobody with a quorum.";
+    setText(part(this.facts, "force-hint"), hint);
+  }
+
   fillCommands() {
     const name = this.name.startsWith("-") ? `-- ${shellWord(this.name)}` : shellWord(this.name);
     const commands = [`leasehold status ${name}`, `leasehold watch ${name}`];
-    if (this.lock.fence !== null)
+    if (this.lock.fence !== null && model.overview.caller.may_force_release)
       commands.push(`leasehold force-release --fence ${this.lock.fence} --reason 'why' ${name}`);
     reconcile(
       this.commands,
@@ -290,42 +334,10 @@ export class LockPage {
     if (lock === null) return;
     const passed = Math.max(0, now() - this.received_at);
     const left = lock.expires_in_ms === null ? null : Math.max(0, lock.expires_in_ms - passed);
-    fillBar(facts, left, this.longest_ms);
+    // Only the instance that granted it knows how long it is.
+    fillBar(facts, left, lock.ttl_ms);
     setText(part(facts, "age"), lock.held_for_ms === null ? "–" : duration(lock.held_for_ms + passed));
   }
 }
 
 const STATES = { held: "Held", free: "Free", split: "Split: nobody has a quorum" };
-
-function makeVote(node) {
-  const cell = (name, label, attributes = {}) =>
-    h("td", { role: "cell", "data-label": label, "data-part": name, ...attributes });
-  return h(
-    "tr",
-    { role: "row" },
-    h("th", { role: "rowheader", scope: "row" }, foreign(node.node)),
-    h(
-      "td",
-      { role: "cell", "data-label": "Says", class: "state" },
-      h("span", { "data-part": "sign" }),
-      foreign("", { "data-part": "says" }),
-    ),
-    cell("fence", "Fence", { class: "digits" }),
-    cell("left", "Time left", { class: "number" }),
-  );
-}
-
-function fillVote(row, node, lock) {
-  const agrees = !node.error && node.holder !== null && node.holder === lock.holder && node.fence === lock.fence;
-  const state = node.error ? "down" : agrees ? "up" : node.holder === null ? "unknown" : "refused";
-  if (row.dataset.state !== state) {
-    row.dataset.state = state;
-    part(row, "sign").replaceChildren(sign(state));
-  }
-  setText(
-    part(row, "says"),
-    node.error ?? (agrees ? `votes for ${node.holder}` : node.holder === null ? "free" : `held by ${node.holder}`),
-  );
-  setText(part(row, "fence"), node.fence ?? "–");
-  setText(part(row, "left"), node.expires_in_ms === undefined ? "–" : duration(node.expires_in_ms));
-}

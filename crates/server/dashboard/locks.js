@@ -1,178 +1,179 @@
-// The table of locks that are held or waited for: oldest first, because a lock that somebody forgot is what
-// people come here to find.
+// The table of locks. Without a search it shows what the stream brings: the first hundred, held longest first. A
+// search, another order or a later page is asked of the server, which looks through all locks.
 
-import { copyButton, foreign, h, part, reconcile, setAttribute, setText } from "./dom.js";
-import { duration, number } from "./format.js";
-import { age, elapsed, model, span, timeLeft } from "./model.js";
-import { fillBar, isShort, makeBar } from "./time_left.js";
+import { get } from "./api.js";
+import { announce, h, reconcile, setAttribute, setText } from "./dom.js";
+import { clock, number, plural } from "./format.js";
+import { fillRow, fillTimes, makeRow } from "./lock_row.js";
+import { model, now, quorumOf } from "./model.js";
 
-/** Longer than most jobs take: worth a look. */
-const LONG_HELD_MS = 15 * 60_000;
+/** Rows on a page: on a phone what comes after them is not a mile away. */
+const PAGE = matchMedia("(max-width: 620px)").matches ? 20 : 50;
+/** What was found is asked for again this often. */
+const AGAIN_MS = 1000;
+const TYPING_MS = 150;
+/** A list older than this says so. */
+const OLD_MS = 10_000;
 
 const COLUMNS = [
-  { key: "name", label: "Lock", of: (lock) => lock.name, up: true },
-  { key: "holder", label: "Holder", of: (lock) => lock.holder ?? "", up: true },
-  { key: "age", label: "Held for", of: (lock) => lock.held_for_ms ?? -1 },
-  { key: "left", label: "Time left", of: (lock) => lock.expires_in_ms ?? Infinity, up: true },
-  { key: "fence", label: "Fence", of: (lock) => lock.fence ?? -1 },
-  { key: "votes", label: "Votes", of: (lock) => lock.votes, up: true },
-  { key: "queue", label: "Waiting", of: (lock) => lock.waiters },
+  { key: "name", label: "Lock" },
+  { key: "holder", label: "Holder" },
+  { key: "held", label: "Held for", first: "-", number: true },
+  { key: "left", label: "Time left", number: true },
+  { key: "waiting", label: "Waiting here", first: "-", number: true, long: "requests that wait at this instance" },
+  { label: "Fence", class: "fence" },
 ];
-
-/** Rows drawn before somebody asks for all: more than a screen, and cheap. */
-const FIRST = 100;
+const LONGEST_FIRST = "-held";
 
 const byId = (id) => document.getElementById(id);
-/** Rows out of sight are filled this seldom, not with each tick: 500 of them cost more than they tell. */
-const SELDOM_MS = 2000;
-const sight = new IntersectionObserver((entries) => {
-  for (const { target, isIntersecting } of entries) {
-    target.in_sight = isIntersecting;
-    if (isIntersecting) fillTimes(target, elapsed());
-  }
-});
-let seldom_at = 0;
-let is_all_shown = false;
-let order = { key: "age", up: false };
-let wanted = "";
+let wanted = { search: "", sort: LONGEST_FIRST, page: 0 };
+/** What the server answered to `wanted`, and when. */
+let found = null;
+let asked_at = 0;
+let asking = null;
+let typing = null;
 
 export function startLocks() {
-  for (const column of COLUMNS) {
-    const button = h("button", { type: "button", class: "sort" }, column.label);
-    button.addEventListener("click", () => sortBy(column));
-    byId("locks-head").append(h("th", { role: "columnheader", scope: "col", "data-column": column.key }, button));
-  }
+  byId("locks-head").append(...COLUMNS.map(makeHead));
   showOrder();
   byId("locks-filter").addEventListener("input", (event) => {
-    wanted = event.target.value.trim().toLowerCase();
-    showLocks();
+    clearTimeout(typing);
+    typing = setTimeout(() => want({ search: event.target.value.trim(), page: 0 }), TYPING_MS);
   });
-  byId("locks-more").addEventListener("click", () => {
-    is_all_shown = true;
-    showLocks();
-    byId("lock-rows").children[FIRST]?.querySelector("a").focus();
-  });
+  byId("locks-previous").addEventListener("click", () => turn(-1));
+  byId("locks-next").addEventListener("click", () => turn(1));
 }
 
-function sortBy(column) {
-  order = { key: column.key, up: order.key === column.key ? !order.up : Boolean(column.up) };
+function makeHead(column) {
+  const attributes = { role: "columnheader", scope: "col", class: column.number ? "number" : (column.class ?? null) };
+  if (!column.key) return h("th", attributes, column.label);
+  const more = column.long ? h("span", { class: "off-screen" }, ` (${column.long})`) : null;
+  const button = h("button", { type: "button", class: "sort", title: column.long ?? null }, column.label, more);
+  button.addEventListener("click", () => sortBy(column));
+  return h("th", { ...attributes, "data-column": column.key }, button);
+}
+
+function sortBy({ key, first = "" }) {
+  const other = first === "-" ? key : `-${key}`;
+  want({ sort: wanted.sort === `${first}${key}` ? other : `${first}${key}`, page: 0 });
   showOrder();
-  showLocks();
 }
 
 function showOrder() {
   for (const head of byId("locks-head").children) {
-    const sorted = head.dataset.column === order.key ? (order.up ? "ascending" : "descending") : null;
-    setAttribute(head, "aria-sort", sorted);
+    const { column } = head.dataset;
+    const sorted = { [column]: "ascending", [`-${column}`]: "descending" }[wanted.sort];
+    setAttribute(head, "aria-sort", (column && sorted) || null);
   }
+}
+
+function turn(pages) {
+  const page = wanted.page + pages;
+  if (page < 0 || page * PAGE >= shown().found) return;
+  want({ page });
+  byId("locks").scrollIntoView({ block: "start" });
+}
+
+function want(change) {
+  const had = wanted.search;
+  wanted = { ...wanted, ...change };
+  found = null;
+  asking?.abort();
+  asking = null;
+  if (isTold()) showLocks();
+  else ask(wanted.search !== had);
+}
+
+/** Whether the stream brings what is wanted. */
+function isTold() {
+  const { items, found: all } = model.overview.locks;
+  const end = Math.min(all, (wanted.page + 1) * PAGE);
+  return wanted.search === "" && wanted.sort === LONGEST_FIRST && end <= items.length;
+}
+
+async function ask(is_said) {
+  const own = (asking = new AbortController());
+  asked_at = performance.now();
+  const query = new URLSearchParams({
+    search: wanted.search,
+    sort: wanted.sort,
+    offset: wanted.page * PAGE,
+    limit: PAGE,
+  });
+  let answer;
+  try {
+    answer = { ...(await get(`/v1/overview/locks?${query}`)), received_at: performance.now() };
+  } catch (error) {
+    answer = { error };
+  }
+  if (asking !== own) return;
+  asking = null;
+  found = answer;
+  if (is_said && !found.error) announce(`${plural(found.found, "lock")} found`);
+  // Locks went, and the page is behind the end.
+  if (found.items?.length === 0 && wanted.page > 0) want({ page: Math.max(0, Math.ceil(found.found / PAGE) - 1) });
+  else showLocks();
+}
+
+/** What the table is about: the rows, how many there are, and when they were told. */
+function shown() {
+  const { locks } = model.overview;
+  if (!isTold()) return found ?? { ...locks, items: null };
+  const items = locks.items.slice(wanted.page * PAGE, (wanted.page + 1) * PAGE);
+  return { ...locks, items, received_at: model.received_at };
 }
 
 export function showLocks() {
   if (!model.overview) return;
-  const { items, held, waiters, truncated } = model.overview.locks;
-  const wanted_items = sorted(items.filter(isWanted));
-  const shown = is_all_shown ? wanted_items : wanted_items.slice(0, FIRST);
-  const all = wanted === "" ? Math.max(held, items.length) : wanted_items.length;
-  setText(byId("locks-count"), `${number(held)} held, ${number(waiters)} waiting`);
-  const cut = truncated
-    ? ` The server tells of the ${number(items.length)} that are held longest; sorting and filter see these only.`
-    : "";
-  setText(byId("locks-note"), `Showing ${number(shown.length)} of ${number(all)}.${cut}`);
-  byId("locks-note").hidden = !truncated && shown.length === wanted_items.length;
-  setText(byId("locks-more"), `Show ${number(wanted_items.length - shown.length)} more`);
-  byId("locks-more").hidden = shown.length === wanted_items.length;
-  setText(
-    byId("locks-empty"),
-    items.length === 0 ? "No lock is held or waited for." : "No lock here matches the filter.",
-  );
-  byId("locks-empty").hidden = shown.length > 0;
-  byId("locks-table").hidden = shown.length === 0;
-  reconcile(byId("lock-rows"), shown, (lock) => lock.name, makeRow, fillRow);
+  if (!isTold() && !asking && performance.now() - asked_at >= AGAIN_MS) ask(false);
+  const { held, waiters } = model.overview.locks;
+  const waiting = waiters > 0 ? ` · ${plural(waiters, "request")} wait${waiters === 1 ? "s" : ""} at this instance` : "";
+  setText(byId("locks-count"), `${number(held)} held${waiting}`);
+  const table = shown();
+  showNote(table);
+  byId("first-lock").hidden = held > 0;
+  byId("locks-search").hidden = held === 0 && wanted.search === "";
+  // Until the answer comes, what stands there stands.
+  if (table.items === null) return;
+  const items = table.items ?? [];
+  showPager(table);
+  setText(byId("locks-empty"), wanted.search === "" ? "No lock is held." : `No lock matches “${wanted.search}”.`);
+  byId("locks-empty").hidden = items.length > 0 || Boolean(table.error);
+  byId("locks-table").hidden = items.length === 0;
+  reconcile(byId("lock-rows"), items, (lock) => lock.name, makeRow, (row, lock) => fillRow(row, lock, table.received_at));
 }
 
-function isWanted(lock) {
-  return (
-    wanted === "" || lock.name.toLowerCase().includes(wanted) || (lock.holder ?? "").toLowerCase().includes(wanted)
-  );
+function showPager(table) {
+  if (table.error) {
+    byId("locks-pager").hidden = true;
+    return;
+  }
+  const first = wanted.page * PAGE;
+  byId("locks-pager").hidden = !(table.found > PAGE || (wanted.search !== "" && table.found > 0));
+  const last = Math.min(first + PAGE, table.found);
+  const range = table.found > PAGE ? `${number(first + 1)}–${number(last)} of ${number(table.found)}` : number(table.found);
+  setText(byId("locks-range"), wanted.search === "" ? range : `${range} found`);
+  // They stay reachable: a button that is disabled would lose the focus.
+  setAttribute(byId("locks-previous"), "aria-disabled", String(wanted.page === 0));
+  setAttribute(byId("locks-next"), "aria-disabled", String(last >= table.found));
 }
 
-function sorted(locks) {
-  const { of } = COLUMNS.find((column) => column.key === order.key);
-  const sign = order.up ? 1 : -1;
-  const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
-  return locks.sort((a, b) => sign * compare(of(a), of(b)) || compare(a.name, b.name));
-}
-
-export function lockLink(name, attributes = {}) {
-  return h("a", { href: `#/locks/${encodeURIComponent(name)}`, ...attributes }, foreign(name));
-}
-
-function makeRow(lock) {
-  const cell = (label, attributes, ...children) =>
-    h("td", { role: "cell", "data-label": label, ...attributes }, ...children);
-  const row = h(
-    "tr",
-    { role: "row" },
-    h(
-      "th",
-      { role: "rowheader", scope: "row", class: "lock-name" },
-      lockLink(lock.name, { title: lock.name }),
-      h("span", { class: "marks", "data-part": "marks" }),
-    ),
-    cell(
-      "Holder",
-      { class: "holder" },
-      foreign("", { "data-part": "holder" }),
-      foreign("", { class: "reason", "data-part": "reason" }),
-    ),
-    cell("Held for", { class: "number", "data-part": "age" }),
-    cell("Time left", { class: "time-left" }, makeBar()),
-    cell(
-      "Fence",
-      { class: "fence" },
-      h("span", { class: "digits", "data-part": "fence" }),
-      copyButton(`the fence of ${lock.name}`, () => String(row.lock.fence)),
-    ),
-    cell("Votes", { class: "number", "data-part": "votes" }),
-    cell("Waiting", { class: "number", "data-part": "waiters" }),
-  );
-  sight.observe(row);
-  return row;
-}
-
-function fillRow(row, lock) {
-  row.lock = lock;
-  row.dataset.name = lock.name;
-  setText(part(row, "holder"), lock.holder ?? (lock.state === "split" ? "nobody has a quorum" : "nobody"));
-  setText(part(row, "reason"), lock.reason ?? "");
-  setText(part(row, "fence"), lock.fence ?? "–");
-  row.querySelector(".copy").hidden = lock.fence === null;
-  setText(part(row, "votes"), `${lock.votes} of ${model.overview.cluster.configured}`);
-  setText(part(row, "waiters"), lock.waiters === 0 ? "–" : number(lock.waiters));
-  setAttribute(row, "data-state", lock.state);
-  if (part(row, "age").textContent === "") fillTimes(row, elapsed());
-}
-
-function fillTimes(row, passed) {
-  const { lock } = row;
-  const left = timeLeft(lock, passed);
-  const held = age(lock, passed);
-  setText(part(row, "age"), duration(held));
-  fillBar(row, left, span(lock));
-  const marks = [];
-  if (lock.state === "split") marks.push("split");
-  if (left !== null && left <= 0) marks.push("run out");
-  else if (isShort(left, span(lock))) marks.push("ends soon");
-  if (held !== null && held >= LONG_HELD_MS) marks.push("long held");
-  const words = marks.join(" · ");
-  setText(part(row, "marks"), words);
-  setAttribute(row, "data-stale", held !== null && held >= LONG_HELD_MS ? "yes" : null);
+/** Whether the rows are of now; without a quorum the nodes cannot tell who holds what. */
+function showNote(table) {
+  const { cluster, locks } = model.overview;
+  const age = locks.seen_ms_ago + (now() - model.received_at);
+  const seen = clock(new Date(Date.now() - age));
+  const is_lost = quorumOf(cluster).level === "lost" && age > AGAIN_MS * 2;
+  let words = "";
+  if (table.error) words = `The locks could not be searched. ${table.error.message}`;
+  else if (is_lost) words = `Too few nodes answer to tell who holds what: this was seen at ${seen}.`;
+  else if (age > OLD_MS) words = `Seen at ${seen}: with so many locks the nodes are asked less often.`;
+  setText(byId("locks-note"), words);
+  byId("locks-note").hidden = words === "";
+  setAttribute(byId("locks"), "data-unknown", is_lost ? "yes" : null);
 }
 
 /** What goes on between two updates. */
 export function tickLocks() {
-  const passed = elapsed();
-  const all = performance.now() - seldom_at > SELDOM_MS;
-  if (all) seldom_at = performance.now();
-  for (const row of byId("lock-rows").children) if (all || row.in_sight) fillTimes(row, passed);
+  for (const row of byId("lock-rows").children) fillTimes(row);
 }

@@ -20,10 +20,9 @@ export const model = { overview: null, received_at: 0, points: [], points_versio
 
 /** While nothing comes, time stands still: what would be counted on may long be otherwise. */
 let frozen_at = null;
-/** The most time left that was seen of a lease, by lock and fence: a lower bound of its Ttl where it is not told. */
-let longest = new Map();
-
 export function take(overview) {
+  // Only what this page itself asked for tells who it is.
+  overview.caller ??= model.overview?.caller;
   model.overview = overview;
   model.received_at = performance.now();
   if (overview.series) {
@@ -31,10 +30,6 @@ export function take(overview) {
     model.points_version += 1;
   }
   if (overview.point) takePoint(overview.point);
-  const seen = new Map();
-  for (const lock of overview.locks.items)
-    seen.set(leaseOf(lock), Math.max(lock.expires_in_ms ?? 0, longest.get(leaseOf(lock)) ?? 0));
-  longest = seen;
 }
 
 function takePoint(point) {
@@ -64,49 +59,26 @@ export function elapsed() {
   return Math.max(0, now() - model.received_at);
 }
 
-export function timeLeft(lock, passed = elapsed()) {
-  return lock.expires_in_ms === null ? null : Math.max(0, lock.expires_in_ms - passed);
-}
-
-export function age(lock, passed = elapsed()) {
-  return lock.held_for_ms === null ? null : lock.held_for_ms + passed;
-}
-
-/** The whole of which the time left is a part. */
-export function span(lock) {
-  return lock.ttl_ms ?? longest.get(leaseOf(lock)) ?? lock.expires_in_ms ?? 1;
-}
-
-function leaseOf(lock) {
-  return `${lock.fence} ${lock.name}`;
-}
-
 /** How near the quorum is to its loss, for the eye (`level`) and in words. */
 export function quorumOf({ available, configured, quorum }) {
   const spare = available - quorum;
-  const headline =
-    configured === 1 && available === 1 ? "The one node votes" : `${available} of ${configured} vote, ${quorum} needed`;
+  const votes =
+    configured === 1 && available === 1
+      ? "The one node votes."
+      : `${available} of ${configured} nodes ${available === 1 ? "votes" : "vote"}, ${quorum} needed.`;
   if (spare < 0) {
     const missing = spare === -1 ? "one more node votes" : `${-spare} more nodes vote`;
-    return {
-      level: "lost",
-      headline,
-      word: "No quorum",
-      meaning: `No lock can be acquired or renewed until ${missing}.`,
-    };
+    const meaning = `${votes} No lock can be acquired or renewed until ${missing}. Leases that are held run out.`;
+    return { level: "lost", word: "No quorum", meaning };
   }
   if (available === configured) {
-    const may_fail = spare === 0 ? "None may fail." : `${spare === 1 ? "One" : spare} of them may fail.`;
-    return { level: "ok", headline, word: "Healthy", meaning: may_fail };
+    const may_fail = spare === 0 ? "None may fail." : `${spare === 1 ? "One" : spare} may fail.`;
+    return { level: "ok", word: "Healthy", meaning: `${votes} ${may_fail}` };
   }
   if (spare === 0) {
-    return {
-      level: "risk",
-      headline,
-      word: "At risk",
-      meaning: "One more loss, and no lock can be acquired or renewed.",
-    };
+    const meaning = `${votes} One more loss, and no lock can be acquired or renewed.`;
+    return { level: "risk", word: "At risk", meaning };
   }
   const may_fail = spare === 1 ? "one more node may fail" : `${spare} more nodes may fail`;
-  return { level: "degraded", headline, word: "Degraded", meaning: `Locks work; ${may_fail}.` };
+  return { level: "degraded", word: "Degraded", meaning: `${votes} Locks work; ${may_fail}.` };
 }

@@ -3,9 +3,7 @@
 
 import { h, part, setAttribute, setText } from "./dom.js";
 import { duration } from "./format.js";
-
-/** Keepers extend when a third has gone; with less than a third left, two extensions have failed or nobody extends. */
-const SHORT = 1 / 3;
+import { SHORT } from "./lock_row.js";
 
 export function makeBar() {
   return h(
@@ -20,19 +18,17 @@ export function makeBar() {
   );
 }
 
-/** Fills a bar, or a row that holds one. */
+/** `whole`: the length of the lease; null if it is not known, and then there is no bar. */
 export function fillBar(element, left, whole) {
   const bar = part(element, "bar");
-  const share = left === null ? 0 : Math.min(1, left / Math.max(1, whole));
+  bar.hidden = whole === null || left === null;
+  setText(part(element, "left"), left === null ? "" : left <= 0 ? "run out" : `${duration(left)} left`);
+  if (bar.hidden) return;
+  const share = Math.min(1, left / Math.max(1, whole));
   part(element, "fill").style.transform = `scaleX(${share.toFixed(4)})`;
   setAttribute(bar, "data-short", share < SHORT ? "yes" : "no");
-  setAttribute(bar, "aria-valuemax", Math.ceil(whole / 1000));
-  setAttribute(bar, "aria-valuenow", Math.min(Math.ceil(whole / 1000), Math.round((left ?? 0) / 1000)));
-  const words = left === null ? "–" : left <= 0 ? "run out" : duration(left);
-  setAttribute(bar, "aria-valuetext", left === null ? "unknown" : `${Math.round((left ?? 0) / 1000)} seconds left`);
-  setText(part(element, "left"), words);
-}
-
-export function isShort(left, whole) {
-  return left !== null && left / Math.max(1, whole) < SHORT;
+  const [most, value] = [Math.ceil(whole / 1000), Math.round(left / 1000)];
+  setAttribute(bar, "aria-valuemax", most);
+  setAttribute(bar, "aria-valuenow", Math.min(most, value));
+  setAttribute(bar, "aria-valuetext", `${value} of ${most} seconds left`);
 }

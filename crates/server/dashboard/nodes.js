@@ -1,0 +1,55 @@
+// The table of nodes: how each is, and why.
+
+import { foreign, h, part, reconcile, setAttribute, setText, sign } from "./dom.js";
+import { duration, latency, offset } from "./format.js";
+import { elapsed } from "./model.js";
+
+export function isWell(node) {
+  return node.state === "up" && !node.warning;
+}
+
+export function showNodes(nodes) {
+  reconcile(document.getElementById("node-rows"), nodes, (node) => node.node, makeNode, fillNode);
+}
+
+function makeNode(node) {
+  const cell = (name, label, attributes = {}) =>
+    h("td", { role: "cell", "data-label": label, "data-part": name, ...attributes });
+  return h(
+    "tr",
+    { role: "row", "data-node": node.node },
+    h("th", { role: "rowheader", scope: "row" }, foreign(node.node)),
+    h(
+      "td",
+      { role: "cell", "data-label": "State", class: "state" },
+      h("span", { "data-part": "sign" }),
+      h("span", { "data-part": "state" }),
+    ),
+    cell("round-trip", "Round trip", { class: "number" }),
+    cell("offset", "Clock offset", { class: "number" }),
+    cell("version", "Version"),
+    cell("life", "Life"),
+    cell("why", "Why", { class: "why" }),
+  );
+}
+
+function fillNode(row, node) {
+  if (row.dataset.state !== node.state) {
+    row.dataset.state = node.state;
+    part(row, "sign").replaceChildren(sign(node.state));
+  }
+  const left = node.quarantine_left_ms === null ? null : Math.max(0, node.quarantine_left_ms - elapsed());
+  setText(part(row, "state"), left === null ? node.state : `${node.state}, ${duration(left)} left`);
+  setText(part(row, "round-trip"), latency(node.round_trip_ms));
+  setText(part(row, "offset"), offset(node.clock_offset_ms));
+  setText(part(row, "version"), node.version ?? "–");
+  setText(part(row, "life"), life(node));
+  setAttribute(part(row, "life"), "title", node.life_since ? `life ${node.life} since ${node.life_since}` : "");
+  setText(part(row, "why"), [node.why, node.warning].filter(Boolean).join("; "));
+}
+
+/** Which life of the node this is, and for how long: a new one begins whenever it may have forgotten something. */
+function life(node) {
+  if (!node.life || !node.life_since) return "–";
+  return `${node.life.slice(0, 8)}, ${duration(Date.now() - Date.parse(node.life_since))}`;
+}
