@@ -44,7 +44,7 @@ await browse(
     assert.match((await again).headers()["last-event-id"] ?? "", /-\d+$/, "it goes on where it was");
     await page.locator(".back").click();
     await row(page, "meanwhile").waitFor();
-    await says(page, "#event-list", /acquired.*meanwhile/);
+    await says(page, "#event-list", /meanwhile.*acquired/);
     await says(page, "#stream-words", /^live$/);
     await says(page, "#quorum-headline", "Healthy");
   },

@@ -19,7 +19,7 @@ await browse(
     await says(page, "#lock-rows tr", new RegExp(`billing@host1.*${lease.fence}`));
     await says(page, "#locks-count", "1 held");
     assert.equal(await page.locator("#first-lock").isVisible(), false, "who has one knows how to take one");
-    await says(page, "#event-list", /acquired.*invoice\/42.*billing@host1/);
+    await says(page, "#event-list", /invoice\/42.*acquired by billing@host1/);
 
     const left = row(page, "invoice/42").locator("[data-part=left]");
     const before = await left.textContent();
@@ -46,7 +46,7 @@ await browse(
     await says(page, "#events-pause", /Go on \(\d+ new\)/);
     assert.equal(await page.locator("#event-list").textContent(), kept, "paused");
     await page.locator("#events-pause").click();
-    await says(page, "#event-list", /released.*invoice\/42/);
+    await says(page, "#event-list", /invoice\/42.*released/);
 
     await page.locator("#kinds-toggle").click();
     await page.getByRole("checkbox", { name: "released", exact: true }).uncheck();

@@ -27,9 +27,10 @@ await browse(async (page) => {
   await row(page, name(2000)).waitFor();
   assert.equal(await rows(page), 1);
   await says(page, "#announcer", "1 lock found");
-  await says(page, "#locks-range", /^1 found$/);
+  await says(page, "#locks-count", /^1 of 2,011 match$/);
+  assert.equal(await page.locator("#locks-pager").isVisible(), false);
   await search.fill("@host-3");
-  await says(page, "#locks-range", "1–50 of 287 found");
+  await says(page, "#locks-range", "1–50 of 287");
   await search.fill("");
   await says(page, "#locks-range", "1–50 of 2,011");
 

@@ -17,7 +17,7 @@ await browse(
     await row(page, "before").waitFor();
     await acquire("after");
     await row(page, "after").waitFor();
-    await says(page, "#event-list", /acquired.*after/);
+    await says(page, "#event-list", /after.*acquired/);
   },
   {
     refusals: ["net::ERR_CONNECTION_REFUSED", "net::ERR_INCOMPLETE_CHUNKED_ENCODING", "net::ERR_CONNECTION_RESET"],

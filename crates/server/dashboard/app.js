@@ -45,7 +45,7 @@ async function enter() {
   byId("log-in").hidden = true;
   for (const id of ["about", "stream"]) byId(id).hidden = false;
   byId("log-out").hidden = !token();
-  showFirstLock();
+  showFirstLock(model.overview.cluster.backend);
   show();
   // From its first event on, so that the page also tells what happened before it was opened.
   stream.last_id = `${model.overview.server.instance}-0`;

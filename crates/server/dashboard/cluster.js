@@ -33,7 +33,7 @@ export function showCluster(subject) {
     byId("troubles"),
     troubles(rates),
     (words) => words,
-    (words) => h("li", {}, words),
+    (words) => h("li", {}, sign("warning"), words),
     () => {},
   );
   tickCluster();
@@ -67,7 +67,7 @@ function troubles({ lost_5m, contention_rate }) {
   const found = [];
   if (lost_5m > 0) found.push(`${plural(lost_5m, "lease")} lost in the last 5 minutes`);
   if (contention_rate > ALERT)
-    found.push(`${percent(contention_rate)} of the attempts of the last 5 minutes met a holder`);
+    found.push(`${percent(contention_rate)} of the attempts of the last 5 minutes met a holder, alert at ${percent(ALERT)}`);
   return found;
 }
 

@@ -1,7 +1,7 @@
 // What happened, newest first: bounded, and standing still on request, so that a line can be read and selected.
 
 import { foreign, h, reconcile, setAttribute, setText } from "./dom.js";
-import { clock, duration, number } from "./format.js";
+import { clock, duration, number, plural } from "./format.js";
 import { lockLink } from "./lock_row.js";
 
 const KEPT = 1000;
@@ -90,16 +90,11 @@ function draw() {
 
 /** A line about an event, with the lock's name unless it is told elsewhere. */
 export function eventItem(event, with_name) {
+  const about = with_name && typeof event.name === "string" ? lockLink(event.name) : null;
   const time = h("time", { datetime: event.at, title: event.at }, clock(new Date(event.at)));
   const kind = h("span", { class: "kind-word", "data-tone": KINDS[event.type] ?? "plain" }, event.type);
-  const about = with_name && typeof event.name === "string" ? lockLink(event.name) : null;
-  return h(
-    "li",
-    { "data-kind": event.type },
-    time,
-    kind,
-    h("span", { class: "event-words" }, about, " ", ...words(event, with_name)),
-  );
+  const told = h("span", { class: "event-words" }, kind, " ", ...words(event, with_name));
+  return h("li", { "data-kind": event.type }, about, about === null ? told : time, about === null ? time : told);
 }
 
 /** On the page of a lock its fence is worth the room. */
@@ -112,7 +107,7 @@ function words(event, with_name) {
   if (event.holder) add("by ", event.holder);
   if (event.by) add("by token ", event.by);
   if (event.waited_ms >= WORTH_TELLING_MS) add(`after ${duration(event.waited_ms)} of waiting`);
-  if (event.waiters > 0) add(`${number(event.waiters)} waiting`);
+  if (event.waiters > 0) add(`${plural(event.waiters, "request")} at this instance`);
   if (event.fence && !with_name) add(`fence ${event.fence}`);
   if (event.why) add("", event.why);
   if (event.reason) add("reason: ", event.reason);

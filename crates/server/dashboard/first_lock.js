@@ -1,22 +1,25 @@
 // What to type when nothing is locked yet.
 
-import { copyButton, h } from "./dom.js";
 import { token } from "./api.js";
+import { copyButton, h } from "./dom.js";
 
-export function showFirstLock() {
+/** `backend`: locks in the memory of the server are out of reach for the command line. */
+export function showFirstLock(backend) {
   const curl = [
     `curl -X POST ${location.origin}/v1/locks/first/leases`,
     ...(token() ? ['-H "Authorization: Bearer $TOKEN"'] : []),
     "-H 'Content-Type: application/json'",
     `-d '{"holder": "me", "ttl_ms": 60000}'`,
   ].join(" ");
-  const command = (words) =>
-    h("li", {}, h("code", {}, words), copyButton("the command", () => words));
+  const command = (words, hint) =>
+    h("li", {}, h("span", { class: "hint" }, hint), h("code", {}, words), copyButton("the command", () => words));
+  const commands = [command(curl, "From anywhere that reaches this server")];
+  if (backend !== "memory")
+    commands.unshift(command("leasehold run first -- sleep 60", "With the --backend of this server"));
   document
     .getElementById("first-lock")
     .replaceChildren(
       h("p", {}, "Take one for a minute, and watch it come and go here:"),
-      h("ul", { class: "commands" }, command("leasehold run first -- sleep 60"), command(curl)),
-      h("p", { class: "hint" }, "The first with the --backend of this server, the second from anywhere that reaches it."),
+      h("ul", { class: "commands" }, ...commands),
     );
 }

@@ -30,10 +30,10 @@ export function offset(ms) {
   return `${direction}${rounded} ms`;
 }
 
-/** 0.4, 12.3, 1,234: a number for people. */
+/** 0.4, 12, 1,234: a number for people. */
 export function number(value) {
   if (value === null || value === undefined) return NOTHING;
-  if (Math.abs(value) >= 100 || Number.isInteger(value)) return Math.round(value).toLocaleString("en-US");
+  if (Math.abs(value) >= 10 || Number.isInteger(value)) return Math.round(value).toLocaleString("en-US");
   return value.toFixed(1);
 }
 

@@ -73,6 +73,7 @@ export class LockPage {
     setText(part(this.facts, "state"), since ? `Unknown since ${clock(since)}` : "Unknown");
     setAttribute(this.facts, "data-state", "unknown");
     this.columns.classList.add("unknown");
+    this.columns.hidden = this.lock === null;
     this.force.disabled = true;
   }
 
@@ -123,7 +124,7 @@ export class LockPage {
           this.votes_words,
           h(
             "table",
-            { role: "table", class: "cards" },
+            { role: "table", class: "cards votes" },
             h("caption", { class: "off-screen" }, "The lock as each node has it"),
             h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, ...heads)),
             this.votes,
@@ -251,6 +252,7 @@ export class LockPage {
     const set = (name, value) => setText(part(facts, name), value ?? "–");
     setAttribute(facts, "data-state", lock.state);
     this.columns.classList.remove("unknown");
+    this.columns.hidden = false;
     set("state", STATES[lock.state] ?? lock.state);
     set("holder", lock.holder);
     set("fence", lock.fence);

@@ -6,6 +6,8 @@ import { model, now } from "./model.js";
 
 /** Longer than most jobs take: too long while others wait. */
 const LONG_HELD_MS = 15 * 60_000;
+/** Fewer nodes than vote have a lease while its grant or its release is under way. */
+const SETTLED_MS = 3000;
 /** Keepers extend when a third has gone; with less than a third left, two extensions have failed or nobody extends. */
 export const SHORT = 1 / 3;
 
@@ -60,20 +62,20 @@ export function fillTimes(row) {
   const held = lock.held_for_ms === null ? null : lock.held_for_ms + passed;
   setText(part(row, "age"), duration(held));
   setText(part(row, "left"), left === 0 ? "run out" : duration(left));
-  const marks = marksOf(row, left, held);
-  setText(part(row, "marks"), marks.join(" · "));
-  setAttribute(row, "data-marked", marks.length > 0 ? "yes" : null);
+  // Where its length is not known here, the most that was seen of it is a lower bound.
+  const is_short = left !== null && left / Math.max(1, lock.ttl_ms ?? row.longest_ms) < SHORT;
+  const is_long = lock.waiters > 0 && held !== null && held >= LONG_HELD_MS;
+  setAttribute(part(row, "left"), "data-off", is_short ? "yes" : null);
+  setAttribute(part(row, "age"), "data-off", is_long ? "yes" : null);
+  setText(part(row, "marks"), marksOf(lock, held, is_short && left > 0, is_long).join(" · "));
 }
 
-function marksOf(row, left, held) {
-  const { lock } = row;
+function marksOf(lock, held, ends_soon, is_long) {
+  const { available } = model.overview.cluster;
   const marks = [];
   if (lock.state === "split") marks.push("split");
-  // Where its length is not known here, the most that was seen of it is a lower bound.
-  const whole = lock.ttl_ms ?? row.longest_ms;
-  if (left !== null && left > 0 && left / Math.max(1, whole) < SHORT) marks.push("ends soon");
-  const { available } = model.overview.cluster;
-  if (lock.state === "held" && lock.votes < available) marks.push(`on ${lock.votes} of ${available} nodes that vote`);
-  if (lock.waiters > 0 && held !== null && held >= LONG_HELD_MS) marks.push("held long while others wait");
+  if (ends_soon) marks.push("ends soon");
+  if (lock.votes < available && (held === null || held > SETTLED_MS)) marks.push(`on ${lock.votes} of ${available} nodes`);
+  if (is_long) marks.push("held long while others wait");
   return marks;
 }

@@ -126,11 +126,10 @@ function shown() {
 export function showLocks() {
   if (!model.overview) return;
   if (!isTold() && !asking && performance.now() - asked_at >= AGAIN_MS) ask(false);
-  const { held, waiters } = model.overview.locks;
-  const waiting = waiters > 0 ? ` · ${plural(waiters, "request")} wait${waiters === 1 ? "s" : ""} at this instance` : "";
-  setText(byId("locks-count"), `${number(held)} held${waiting}`);
+  const { held } = model.overview.locks;
   const table = shown();
-  showNote(table);
+  const is_lost = showNote(table);
+  showCount(table, is_lost ? `${number(held)} held when last seen` : `${number(held)} held`);
   byId("first-lock").hidden = held > 0;
   byId("locks-search").hidden = held === 0 && wanted.search === "";
   // Until the answer comes, what stands there stands.
@@ -143,22 +142,25 @@ export function showLocks() {
   reconcile(byId("lock-rows"), items, (lock) => lock.name, makeRow, (row, lock) => fillRow(row, lock, table.received_at));
 }
 
+function showCount(table, in_all) {
+  const { held, waiters } = model.overview.locks;
+  const words = held > 0 ? [in_all] : [];
+  if (wanted.search !== "" && table.items) words[0] = `${number(table.found)} of ${number(held)} match`;
+  if (waiters > 0) words.push(`${plural(waiters, "request")} ${waiters === 1 ? "waits" : "wait"} at this instance`);
+  setText(byId("locks-count"), words.join(" · "));
+}
+
 function showPager(table) {
-  if (table.error) {
-    byId("locks-pager").hidden = true;
-    return;
-  }
   const first = wanted.page * PAGE;
-  byId("locks-pager").hidden = !(table.found > PAGE || (wanted.search !== "" && table.found > 0));
+  byId("locks-pager").hidden = Boolean(table.error) || table.found <= PAGE;
   const last = Math.min(first + PAGE, table.found);
-  const range = table.found > PAGE ? `${number(first + 1)}–${number(last)} of ${number(table.found)}` : number(table.found);
-  setText(byId("locks-range"), wanted.search === "" ? range : `${range} found`);
+  setText(byId("locks-range"), `${number(first + 1)}–${number(last)} of ${number(table.found)}`);
   // They stay reachable: a button that is disabled would lose the focus.
   setAttribute(byId("locks-previous"), "aria-disabled", String(wanted.page === 0));
   setAttribute(byId("locks-next"), "aria-disabled", String(last >= table.found));
 }
 
-/** Whether the rows are of now; without a quorum the nodes cannot tell who holds what. */
+/** Says so if the rows are not of now, and whether that is because too few nodes can tell who holds what. */
 function showNote(table) {
   const { cluster, locks } = model.overview;
   const age = locks.seen_ms_ago + (now() - model.received_at);
@@ -171,6 +173,7 @@ function showNote(table) {
   setText(byId("locks-note"), words);
   byId("locks-note").hidden = words === "";
   setAttribute(byId("locks"), "data-unknown", is_lost ? "yes" : null);
+  return is_lost;
 }
 
 /** What goes on between two updates. */

@@ -9,6 +9,8 @@ export function isWell(node) {
 }
 
 export function showNodes(nodes) {
+  const has_words = nodes.some((node) => node.why || node.warning);
+  setAttribute(document.getElementById("nodes"), "data-why", has_words ? "yes" : "no");
   reconcile(document.getElementById("node-rows"), nodes, (node) => node.node, makeNode, fillNode);
 }
 
@@ -28,7 +30,7 @@ function makeNode(node) {
     cell("round-trip", "Round trip", { class: "number" }),
     cell("offset", "Clock offset", { class: "number" }),
     cell("version", "Version"),
-    cell("life", "Life"),
+    cell("life", "Life", { class: "life" }),
     cell("why", "Why", { class: "why" }),
   );
 }
@@ -40,8 +42,10 @@ function fillNode(row, node) {
   }
   const left = node.quarantine_left_ms === null ? null : Math.max(0, node.quarantine_left_ms - elapsed());
   setText(part(row, "state"), left === null ? node.state : `${node.state}, ${duration(left)} left`);
-  setText(part(row, "round-trip"), latency(node.round_trip_ms));
-  setText(part(row, "offset"), offset(node.clock_offset_ms));
+  // What was measured while it answered says nothing of a node that does not.
+  const is_down = node.state === "down";
+  setText(part(row, "round-trip"), latency(is_down ? null : node.round_trip_ms));
+  setText(part(row, "offset"), offset(is_down ? null : node.clock_offset_ms));
   setText(part(row, "version"), node.version ?? "–");
   setText(part(row, "life"), life(node));
   setAttribute(part(row, "life"), "title", node.life_since ? `life ${node.life} since ${node.life_since}` : "");

@@ -13,10 +13,21 @@ const WINDOW_S = 60;
 const SHORTEST_S = 30;
 
 const column = (name) => (points) => points.map((point) => point[COLUMN[name]]);
+const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+const most = (values) => Math.max(...values);
+
+/** Single seconds of a few requests are noise: each point tells of the seconds before it, too. */
+const over = (seconds, fold, values_of) => (points) => {
+  const values = values_of(points);
+  return values.map((_, i) => {
+    const known = values.slice(Math.max(0, i + 1 - seconds), i + 1).filter((value) => value !== null);
+    return known.length > 0 ? fold(known) : null;
+  });
+};
 
 const CURVES = [
-  { label: "Acquired", write: (value) => `${number(value)} /s`, values: column("acquired"), least_top: 1 },
-  { label: "Time to acquire", note: "p99", write: latency, values: column("p99"), least_top: 1 },
+  { label: "Acquired", write: (value) => `${number(value)} /s`, values: over(5, mean, column("acquired")), least_top: 1 },
+  { label: "Time to acquire", note: "p99", write: latency, values: over(15, most, column("p99")), least_top: 1 },
   { label: "Contention", note: "in 1 min", write: percent, values: contention, least_top: 0.1 },
   { label: "Locks held", note: "everywhere", write: number, values: column("held"), least_top: 1 },
   { label: "Failed", write: (value) => `${number(value)} /s`, values: column("failed"), least_top: 1, only_if_any: true },
@@ -59,7 +70,7 @@ class Spark {
     this.svg.append(this.area, this.line);
     this.value = h("span", { class: "value" });
     this.note = h("span", { class: "quiet" });
-    this.element = h("li", { hidden: spec.only_if_any }, h("span", {}, spec.label, " ", this.note), this.svg, this.value);
+    this.element = h("li", { hidden: spec.only_if_any, "data-bad": spec.only_if_any }, h("span", {}, spec.label, " ", this.note), this.svg, this.value);
     this.element.addEventListener("pointermove", (event) => this.point(event));
     this.element.addEventListener("pointerleave", () => {
       this.under = null;

@@ -18,11 +18,17 @@ export function makeBar() {
   );
 }
 
+function wordsOf(left, whole) {
+  if (whole === null) return `${duration(left)} left`;
+  const length = duration(whole).replace(/( 00|\.0) s$/, (end) => (end === ".0 s" ? " s" : ""));
+  return `${duration(left)} of ${length} left`;
+}
+
 /** `whole`: the length of the lease; null if it is not known, and then there is no bar. */
 export function fillBar(element, left, whole) {
   const bar = part(element, "bar");
   bar.hidden = whole === null || left === null;
-  setText(part(element, "left"), left === null ? "" : left <= 0 ? "run out" : `${duration(left)} left`);
+  setText(part(element, "left"), left === null ? "" : left <= 0 ? "run out" : wordsOf(left, whole));
   if (bar.hidden) return;
   const share = Math.min(1, left / Math.max(1, whole));
   part(element, "fill").style.transform = `scaleX(${share.toFixed(4)})`;
