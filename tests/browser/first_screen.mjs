@@ -32,11 +32,14 @@ await browse(async (page) => {
   assert.equal(await meter.getAttribute("aria-valuemax"), String(TTL_MS / 1000));
   const value = Number(await meter.getAttribute("aria-valuenow"));
   assert.ok(value >= 1 && value <= 5, `${value} s of ${TTL_MS / 1000} s left`);
-  const filled = await page.locator(".fill").evaluate((fill) => Number(/scaleX\(([\d.]+)\)/.exec(fill.style.transform)[1]));
+  const scale = await page.locator(".fill").evaluate((fill) => fill.style.transform);
+  const filled = Number(/scaleX\(([\d.]+)\)/.exec(scale)[1]);
   assert.ok(filled <= 0.5, `${filled} full with less than half of the time left`);
   assert.ok(lease_id && fence);
 
   await page.locator(".back").click();
+  await says(page, "#lock-rows tr[data-name=half-gone] [data-part=marks]", /^ends soon$/);
+  assert.equal(await row(page, "of-the-command-line").locator("[data-part=marks]").textContent(), "", "nothing is off");
   await row(page, "of-the-command-line").getByRole("link").click();
   await says(page, "#lock .left-words", /left$/);
   assert.equal(await meter.isVisible(), false, "nobody here knows how long that lease is");

@@ -23,35 +23,32 @@ const holds = (page, name) =>
     name,
   );
 
-await browse(
-  async (page) => {
-    await logIn(page, place.tokens.read);
-    await says(page, "#stream-words", /^live$/);
-    for (const name of NAMES) await acquire(name, "--holder", "<b onclick=alert(5)>x</b>");
-    for (const name of NAMES) await holds(page, name);
-    assert.equal(await page.locator("#overview img, #overview script, #overview b").count(), 0);
-    assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 1280, "no name widens the page");
+await browse(async (page) => {
+  await logIn(page, place.tokens.read);
+  await says(page, "#stream-words", /^live$/);
+  for (const name of NAMES) await acquire(name, "--holder", "<b onclick=alert(5)>x</b>");
+  for (const name of NAMES) await holds(page, name);
+  assert.equal(await page.locator("#overview img, #overview script, #overview b").count(), 0);
+  assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 1280, "no name widens the page");
 
-    await page.setViewportSize({ width: 360, height: 780 });
-    assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 360, "nor that of a phone");
-    for (const name of NAMES) {
-      await page.evaluate(
-        (wanted) =>
-          [...document.querySelectorAll("#lock-rows th a")].find((link) => link.textContent === wanted).click(),
-        name,
-      );
-      await says(page, "#lock .headline", "Held");
-      assert.equal(await page.locator("#lock h1 bdi").textContent(), name);
-      assert.equal(await page.locator("#lock img, #lock script, #lock b").count(), 0);
-      assert.ok(
-        (await page.evaluate(() => document.documentElement.scrollWidth)) <= 360,
-        `the page of ${name} is too wide`,
-      );
-      await page.reload();
-      await says(page, "#lock .headline", "Held");
-      assert.equal(await page.locator("#lock h1 bdi").textContent(), name, "also from its address");
-      await page.locator(".back").click();
-      await holds(page, name);
-    }
-  },
-);
+  await page.setViewportSize({ width: 360, height: 780 });
+  assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 360, "nor that of a phone");
+  for (const name of NAMES) {
+    await page.evaluate(
+      (wanted) => [...document.querySelectorAll("#lock-rows th a")].find((link) => link.textContent === wanted).click(),
+      name,
+    );
+    await says(page, "#lock .headline", "Held");
+    assert.equal(await page.locator("#lock h1 bdi").textContent(), name);
+    assert.equal(await page.locator("#lock img, #lock script, #lock b").count(), 0);
+    assert.ok(
+      (await page.evaluate(() => document.documentElement.scrollWidth)) <= 360,
+      `the page of ${name} is too wide`,
+    );
+    await page.reload();
+    await says(page, "#lock .headline", "Held");
+    assert.equal(await page.locator("#lock h1 bdi").textContent(), name, "also from its address");
+    await page.locator(".back").click();
+    await holds(page, name);
+  }
+});

@@ -20,7 +20,9 @@ await browse(
     await says(page, "#stream-words", /^live$/);
     assert.equal(await page.locator("#log-in").isVisible(), false);
 
+    const told = page.waitForResponse((response) => response.url().endsWith("/v1/overview"));
     await page.reload();
+    assert.equal((await (await told).json()).caller.name, "reader");
     await says(page, "#stream-words", /^live$/);
     assert.equal(await page.locator("#log-in").isVisible(), false, "the tab remembers");
 

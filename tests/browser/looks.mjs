@@ -17,8 +17,11 @@ async function look(page, where) {
   // The first numbers come after the curves are drawn.
   await page.waitForFunction(() => {
     const curves = [...document.querySelectorAll("#sparks svg")];
-    return curves.length === 5 && curves.every((curve) => /now|nothing yet/.test(curve.getAttribute("aria-label") ?? ""));
+    const words = curves.map((curve) => curve.getAttribute("aria-label") ?? "");
+    return curves.length === 5 && words.every((text) => /now|nothing yet/.test(text));
   });
+  const path = await page.locator("#sparks .line").last().getAttribute("d");
+  assert.match(path, /^M0\.0,/, "a curve begins at its left end");
   await shoot(page, `overview-${where}`);
   await usable(page, `overview, ${where}`);
   const width = page.viewportSize().width;
@@ -36,13 +39,10 @@ async function look(page, where) {
 }
 
 async function withAxe(body, options) {
-  await browse(
-    async (page) => {
-      await page.locator("#log-in").waitFor();
-      await body(page);
-    },
-    options,
-  );
+  await browse(async (page) => {
+    await page.locator("#log-in").waitFor();
+    await body(page);
+  }, options);
 }
 
 await acquire("nightly-backup", "--holder", "backup@db1:4411", "--reason", "nightly dump");

@@ -10,7 +10,8 @@ const name = (number) => `tenant/${String(number).padStart(4, "0")}`;
 
 for (let first = 0; first < MANY; first += AT_ONCE) {
   const numbers = Array.from({ length: Math.min(AT_ONCE, MANY - first) }, (_, more) => first + more);
-  await Promise.all(numbers.map((number) => lease(name(number), { ttl_ms: 300_000, holder: `worker@host-${number % 7}` })));
+  const take = (number) => lease(name(number), { ttl_ms: 300_000, holder: `worker@host-${number % 7}` });
+  await Promise.all(numbers.map(take));
 }
 
 const rows = (page) => page.locator("#lock-rows tr").count();
@@ -55,7 +56,10 @@ await browse(async (page) => {
   const waiting = new AbortController();
   const waiter = lease("waited-for", { wait_ms: 60_000 }, waiting.signal).catch((error) => error);
   await says(page, "#locks-count", "2,012 held · 1 request waits at this instance");
-  await page.locator("#locks-head").getByRole("button", { name: /^Waiting here/ }).click();
+  await page
+    .locator("#locks-head")
+    .getByRole("button", { name: /^Waiting here/ })
+    .click();
   await says(page, "#lock-rows tr:first-child", /waited-for.*1/);
   await row(page, "waited-for").getByRole("link").click();
   await says(page, "#lock .facts", "1 request at this instance");

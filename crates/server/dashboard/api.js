@@ -30,7 +30,7 @@ export class Refused extends Error {
   }
 }
 
-/** Whether there is somebody to ask: without a token that the server wants, a request is only a line in its audit log. */
+/** Whether a request without a token would only be a line in the audit log of the server. */
 export async function mustLogInFirst() {
   return !token() && (await get("/v1/version")).asks_for_token;
 }

@@ -23,6 +23,8 @@ let lock_page = null;
 let hide_timer = null;
 /** Since when nothing is known any more; null while the stream is alive. */
 let unknown_since = null;
+/** Whether the overview is younger than the stream. */
+let is_fresh = false;
 
 const stream = new Stream("/v1/events", SILENCE_MS, {
   event: happened,
@@ -47,6 +49,7 @@ async function enter() {
   byId("log-out").hidden = !token();
   showFirstLock(model.overview.cluster.backend);
   show();
+  is_fresh = true;
   // From its first event on, so that the page also tells what happened before it was opened.
   stream.last_id = `${model.overview.server.instance}-0`;
   stream.start();
@@ -113,7 +116,11 @@ function happened(type, event) {
     update();
   } else if (type === "reset") {
     reload();
-  } else if (type !== "hello") {
+  } else if (type === "hello") {
+    // Another server, or other scopes: only an answer to this page tells.
+    if (!is_fresh) reload();
+    is_fresh = false;
+  } else {
     addEvent({ ...event, type });
   }
 }

@@ -6,7 +6,13 @@ import { model, quorumOf } from "./model.js";
 import { isWell, showNodes } from "./nodes.js";
 
 const byId = (id) => document.getElementById(id);
-const ICON_COLOUR = { ok: "%231a7f4b", degraded: "%23b87400", risk: "%23b87400", lost: "%23c0282d", unknown: "%23808890" };
+const ICON_COLOUR = {
+  ok: "%231a7f4b",
+  degraded: "%23b87400",
+  risk: "%23b87400",
+  lost: "%23c0282d",
+  unknown: "%23808890",
+};
 const SIGN = { ok: "up", degraded: "warning", risk: "warning", lost: "down", unknown: "unknown" };
 /** Contention above this raises the alert RedLockHighContention. */
 const ALERT = 0.1;
@@ -67,7 +73,9 @@ function troubles({ lost_5m, contention_rate }) {
   const found = [];
   if (lost_5m > 0) found.push(`${plural(lost_5m, "lease")} lost in the last 5 minutes`);
   if (contention_rate > ALERT)
-    found.push(`${percent(contention_rate)} of the attempts of the last 5 minutes met a holder, alert at ${percent(ALERT)}`);
+    found.push(
+      `${percent(contention_rate)} of the attempts of the last 5 minutes met a holder, alert at ${percent(ALERT)}`,
+    );
   return found;
 }
 
@@ -89,15 +97,19 @@ function tell(quorum, nodes) {
   states_before = states;
 }
 
+function wordsOfToggle(all, wrong) {
+  if (all_wanted) return wrong === 0 ? "Hide nodes" : "Hide healthy nodes";
+  if (wrong > 0) return `Show all ${all} nodes`;
+  return all === 1 ? "Show the node" : "Show nodes";
+}
+
 /** What goes on between two updates: the countdown of a quarantine. */
 export function tickCluster() {
   const { nodes } = model.overview.cluster;
   const wrong = nodes.filter((node) => !isWell(node));
   const shown = all_wanted ? nodes : wrong;
   const button = byId("nodes-toggle");
-  const less = wrong.length === 0 ? "Hide nodes" : "Hide healthy nodes";
-  const more = wrong.length === 0 ? (nodes.length === 1 ? "Show the node" : "Show nodes") : `Show all ${nodes.length} nodes`;
-  setText(button, all_wanted ? less : more);
+  setText(button, wordsOfToggle(nodes.length, wrong.length));
   setAttribute(button, "aria-expanded", String(all_wanted));
   button.hidden = wrong.length === nodes.length;
   byId("nodes").hidden = shown.length === 0;

@@ -12,7 +12,13 @@ export function showFirstLock(backend) {
     `-d '{"holder": "me", "ttl_ms": 60000}'`,
   ].join(" ");
   const command = (words, hint) =>
-    h("li", {}, h("span", { class: "hint" }, hint), h("code", {}, words), copyButton("the command", () => words));
+    h(
+      "li",
+      {},
+      h("span", { class: "hint" }, hint),
+      h("code", {}, words),
+      copyButton("the command", () => words),
+    );
   const commands = [command(curl, "From anywhere that reaches this server")];
   if (backend !== "memory")
     commands.unshift(command("leasehold run first -- sleep 60", "With the --backend of this server"));

@@ -75,7 +75,8 @@ function marksOf(lock, held, ends_soon, is_long) {
   const marks = [];
   if (lock.state === "split") marks.push("split");
   if (ends_soon) marks.push("ends soon");
-  if (lock.votes < available && (held === null || held > SETTLED_MS)) marks.push(`on ${lock.votes} of ${available} nodes`);
+  const is_settled = held === null || held > SETTLED_MS;
+  if (is_settled && lock.votes < available) marks.push(`on ${lock.votes} of ${available} nodes`);
   if (is_long) marks.push("held long while others wait");
   return marks;
 }

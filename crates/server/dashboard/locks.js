@@ -131,7 +131,8 @@ export function showLocks() {
   const is_lost = showNote(table);
   showCount(table, is_lost ? `${number(held)} held when last seen` : `${number(held)} held`);
   byId("first-lock").hidden = held > 0;
-  byId("locks-search").hidden = held === 0 && wanted.search === "";
+  const is_typing = document.activeElement === byId("locks-filter");
+  byId("locks-search").hidden = held === 0 && wanted.search === "" && !is_typing;
   // Until the answer comes, what stands there stands.
   if (table.items === null) return;
   const items = table.items ?? [];
@@ -139,7 +140,13 @@ export function showLocks() {
   setText(byId("locks-empty"), wanted.search === "" ? "No lock is held." : `No lock matches “${wanted.search}”.`);
   byId("locks-empty").hidden = items.length > 0 || Boolean(table.error);
   byId("locks-table").hidden = items.length === 0;
-  reconcile(byId("lock-rows"), items, (lock) => lock.name, makeRow, (row, lock) => fillRow(row, lock, table.received_at));
+  reconcile(
+    byId("lock-rows"),
+    items,
+    (lock) => lock.name,
+    makeRow,
+    (row, lock) => fillRow(row, lock, table.received_at),
+  );
 }
 
 function showCount(table, in_all) {

@@ -12,6 +12,7 @@ const WINDOW_S = 60;
 /** A curve is at least so long, or its first seconds would jump about. */
 const SHORTEST_S = 30;
 
+const perSecond = (value) => `${number(value)} /s`;
 const column = (name) => (points) => points.map((point) => point[COLUMN[name]]);
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 const most = (values) => Math.max(...values);
@@ -26,11 +27,11 @@ const over = (seconds, fold, values_of) => (points) => {
 };
 
 const CURVES = [
-  { label: "Acquired", write: (value) => `${number(value)} /s`, values: over(5, mean, column("acquired")), least_top: 1 },
+  { label: "Acquired", write: perSecond, values: over(5, mean, column("acquired")), least_top: 1 },
   { label: "Time to acquire", note: "p99", write: latency, values: over(15, most, column("p99")), least_top: 1 },
   { label: "Contention", note: "in 1 min", write: percent, values: contention, least_top: 0.1 },
   { label: "Locks held", note: "everywhere", write: number, values: column("held"), least_top: 1 },
-  { label: "Failed", write: (value) => `${number(value)} /s`, values: column("failed"), least_top: 1, only_if_any: true },
+  { label: "Failed", write: perSecond, values: column("failed"), least_top: 1, only_if_any: true },
 ];
 
 function contention(points) {
@@ -70,7 +71,9 @@ class Spark {
     this.svg.append(this.area, this.line);
     this.value = h("span", { class: "value" });
     this.note = h("span", { class: "quiet" });
-    this.element = h("li", { hidden: spec.only_if_any, "data-bad": spec.only_if_any }, h("span", {}, spec.label, " ", this.note), this.svg, this.value);
+    const label = h("span", {}, spec.label, " ", this.note);
+    const attributes = { hidden: spec.only_if_any, "data-bad": spec.only_if_any };
+    this.element = h("li", attributes, label, this.svg, this.value);
     this.element.addEventListener("pointermove", (event) => this.point(event));
     this.element.addEventListener("pointerleave", () => {
       this.under = null;
