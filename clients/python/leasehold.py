@@ -6,7 +6,8 @@
 
 A lease is a promise until a deadline on this machine's own clock. Two threads look after it: the keeper
 renews it at a third of its TTL; the watchdog does no I/O and tells of the loss at the deadline, even while
-the keeper hangs. What the lock guards must check the fence: no client can take back a write under way.
+the keeper hangs. Both threads know the lease by a weak reference only, so a lease that the program dropped is
+given back. What the lock guards must check the fence: no client can take back a write under way.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import ssl
 import threading
 import time
 import uuid
+import weakref
 from types import TracebackType
 from typing import Any, Callable, Dict, Generator, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Type, TypedDict, Union
 from urllib.parse import quote, urlencode, urlsplit
@@ -36,6 +38,7 @@ __all__ = [
 
 _log = logging.getLogger("leasehold")
 
+_PORT = 7717
 # One request waits at most this long at the server, and then asks again: proxies cut longer ones off.
 _WAIT_AT_ONCE = 25.0
 # Sleeping threads look at the clock this often: their sleep does not count the time of a suspended machine.
@@ -45,10 +48,14 @@ _WAKE_EARLY = 0.01
 # A connection that was idle for longer is not used again: the server or a proxy may be about to close it.
 _IDLE_MAX = 20.0
 _IDLE_CONNECTIONS = 8
+_LEASES = "/v1/leases/"
 _ANSWER_BYTES_MAX = 64 * 1024 * 1024
 _LOCKS_PER_PAGE = 500
 
 _UNANSWERED = "no renewal was answered before its deadline"
+_DROPPED = "the program dropped the lease without releasing it"
+# Of a request that met one of these, only a repetition with the same key can tell what became of it.
+_UNSETTLED = ("idempotency-in-flight", "idempotency-elsewhere", "internal")
 
 
 def _now() -> float:
@@ -208,6 +215,12 @@ _KINDS: Dict[str, Type[Problem]] = {
 _PASSING = (NoQuorum, TooSlow, ShuttingDown, TooMany)
 
 
+def _too_late(name: str) -> TooSlow:
+    detail = f"the lease on lock `{name}` was granted, and over before the answer came"
+    kind = "urn:leasehold:problem:too-slow"
+    return TooSlow({"type": kind, "status": 503, "detail": detail, "name": name})
+
+
 def _lost(name: str, fence: int, why: str) -> LeaseLost:
     detail = f"the lease on lock `{name}` is lost: {why}"
     kind = "urn:leasehold:problem:lease-lost"
@@ -272,7 +285,7 @@ class _Wire:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url!r} is not an http:// or https:// address")
         self._host = parts.hostname
-        self._port = parts.port
+        self._port = parts.port or _PORT
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
         self._path = parts.path.rstrip("/")
         self._headers = {"Accept": "application/json, application/problem+json", "User-Agent": "leasehold-python"}
@@ -298,7 +311,7 @@ class _Wire:
             status, retry_after, reusable = answer.status, answer.getheader("Retry-After"), not answer.will_close
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise Unreachable(f"{method} {path}: {_sentence(error)}") from error
+            raise Unreachable(f"{method} {_shown(path)}: {_sentence(error)}") from error
         except BaseException:
             connection.close()
             raise
@@ -385,7 +398,16 @@ def _read(method: str, path: str, status: int, content: bytes, retry_after: Opti
     if isinstance(document, dict) and str(document.get("type", "")).startswith("urn:leasehold:problem:"):
         problem = _KINDS.get(document["type"].rpartition(":")[2], Problem)
         raise problem({"status": status, **document}, seconds)
-    raise Unreachable(f"{method} {path}: status {status} with no answer of a Leasehold server: {content[:200]!r}")
+    # A page that quotes the path and a lease cut in half both tell the lease id, which is a secret.
+    tells = path.startswith(_LEASES) or 200 <= status < 300
+    said = f"{len(content)} bytes" if tells else repr(content[:200])
+    raise Unreachable(f"{method} {_shown(path)}: status {status} with no answer of a Leasehold server: {said}")
+
+
+def _shown(path: str) -> str:
+    """The path without a lease id: whoever knows the id can release the lock."""
+    id_, slash, rest = path[len(_LEASES) :].partition("/")
+    return f"{_LEASES}...{slash}{rest}" if path.startswith(_LEASES) and id_ else path
 
 
 def _sentence(error: Exception) -> str:
@@ -451,7 +473,19 @@ class Client:
         """Acquires the lock, and keeps it until `release`. Waits `wait` seconds for it, None: as long as it takes.
 
         Raises LockHeld if another held it all that time, and NoQuorum and the like if that was the last answer.
+        A lease that is over when its answer comes is given back, and the lock is asked for again.
         """
+        return self._acquire(lambda lease: None, name, ttl, wait, holder, reason)
+
+    def _acquire(
+        self,
+        keep: Callable[[Lease], None],
+        name: str,
+        ttl: float,
+        wait: Optional[float],
+        holder: Optional[str],
+        reason: Optional[str],
+    ) -> Lease:
         end = None if wait is None else _now() + wait
         attempt = 0
         while True:
@@ -465,7 +499,7 @@ class Client:
             if reason is not None:
                 body["reason"] = reason
             try:
-                return self._ask(name, body, end)
+                return self._ask(keep, name, body, end)
             except LockHeld:
                 if end is not None and _now() >= end:
                     raise
@@ -566,8 +600,11 @@ class Client:
         except Unreachable:
             return self._wire.exchange(method, path, body, limit).document
 
-    def _ask(self, name: str, body: Mapping[str, Any], end: Optional[float]) -> Lease:
-        """One request for a lease. If it failed on the way it is repeated with the same key, as it may be granted."""
+    def _ask(self, keep: Callable[[Lease], None], name: str, body: Mapping[str, Any], end: Optional[float]) -> Lease:
+        """One request for a lease. If it failed on the way it is repeated with the same key, as it may be granted.
+
+        `keep` is called with the lease before anything renews it.
+        """
         headers = {"Idempotency-Key": uuid.uuid4().hex}
         path = f"/v1/locks/{_segment(name)}/leases"
         first, attempt = _now(), 0
@@ -579,14 +616,15 @@ class Client:
                 answer = self._wire.exchange("POST", path, body, timeout, headers)
                 break
             except (Unreachable, Problem) as error:
-                unknown = isinstance(error, Unreachable) or error.kind in ("idempotency-in-flight", "internal")
+                unknown = isinstance(error, Unreachable) or error.kind in _UNSETTLED
                 if not unknown or _now() >= give_up:
                     raise
             attempt += 1
             time.sleep(_pause(attempt, 1.0))
         # The answer to a repetition may be the first one, kept: then its times count from the first request.
         lease = Lease(self, answer.document, answer.sent if attempt == 0 else first)
-        lease._begin(renew_first=attempt > 0)
+        keep(lease)
+        lease._keeping.begin(renew_first=attempt > 0)
         return lease
 
 
@@ -609,8 +647,17 @@ class Lock:
     def __enter__(self) -> Lease:
         if self._lease is not None:
             raise RuntimeError(f"lock `{self._terms[0]}` is already entered: make one per `with`")
-        self._lease = self._client.acquire(*self._terms)
-        return self._lease
+        try:
+            return self._client._acquire(self._keep, *self._terms)
+        except BaseException:
+            # Ctrl-C may come when the lease is there already, and no `with` will release it.
+            lease, self._lease = self._lease, None
+            if lease is not None:
+                lease._keeping.abandon()
+            raise
+
+    def _keep(self, lease: Lease) -> None:
+        self._lease = lease
 
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
@@ -656,80 +703,68 @@ def _event_data(text: str) -> Dict[str, Any]:
 class Lost:
     """Like a threading.Event that is set when the lease is lost, at the latest at its deadline."""
 
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
-        self._event = threading.Event()
-        self.why: Optional[str] = None
+    def __init__(self, keeping: _Keeping) -> None:
+        self._keeping = keeping
+
+    @property
+    def why(self) -> Optional[str]:
+        """How the lease was lost; None while it is not."""
+        return self._keeping.elsewhere() or self._keeping.why
 
     def is_set(self) -> bool:
         """Whether the lease is lost. Looks at the clock, so it is right even if no other thread could run."""
-        if not self._event.is_set():
-            self._lease._look_at_clock()
-        return self._event.is_set()
+        return self._keeping.is_lost()
 
     def wait(self, timeout: Optional[float] = None) -> bool:
         """Waits until the lease is lost; False if `timeout` seconds passed before. A release ends no wait."""
-        return self.is_set() or self._event.wait(timeout)
+        return self.is_set() or self._keeping.lost.wait(timeout)
 
 
 class Lease:
-    """The right to a lock until a deadline, and the fence to prove it with."""
+    """The right to a lock until a deadline, and the fence to prove it with.
+
+    It belongs to the process that acquired it. In a process that was forked from that one it is lost, and
+    `release` does nothing.
+    """
 
     def __init__(self, client: Client, document: Mapping[str, Any], sent: float) -> None:
         self.name: str = document["name"]
         self.holder: str = document["holder"]
         self.fence: int = document["fence"]
         self.ttl: float = document["ttl_ms"] / 1000
-        self.lost = Lost(self)
-        self._client = client
-        self._path = f"/v1/leases/{document['lease_id']}"
-        # For one exchange with the server at a time. A renewal that overtook the release would take the lock again.
-        self._exchange = threading.Lock()
-        # For what follows; never held during I/O, so the watchdog never waits for a server.
-        self._changed = threading.Condition()
-        self._ended = False
-        self._given_back = False
+        self._keeping = _Keeping(client, document, sent, weakref.ref(self))
         self._callbacks: List[Callable[[Lease], None]] = []
-        self._deadline = 0.0
-        self._renew_at = 0.0
-        self._prolong(sent, document)
+        self.lost = Lost(self._keeping)
 
     def remaining(self) -> float:
         """Seconds for which the lease can still be relied on; 0 if it is lost or released."""
-        with self._changed:
-            return 0.0 if self._ended else max(0.0, self._deadline - _now())
+        return self._keeping.remaining()
 
     def ensure_valid(self, margin: float = 0.0) -> None:
         """Raises LeaseLost if the lease is lost or released, TooShort if it is held for less than `margin` seconds."""
         left = self.remaining()
         if self.lost.is_set() or left <= 0.0:
-            raise self._gone()
+            raise self._keeping.gone()
         if left < margin:
             raise TooShort(f"the lease on lock `{self.name}` has {left:.3f} s left, less than {margin:.3f} s")
 
     def on_lost(self, callback: Callable[[Lease], None]) -> None:
         """Calls `callback` once, in a thread of its own, when the lease is lost; at once and in this one if it is."""
-        with self._changed:
-            self._callbacks.append(callback)
+        if self._keeping.elsewhere() is not None:
+            callback(self)
+            return
+        self._callbacks.append(callback)
         if self.lost.is_set():
             self._tell()
 
     def extend(self) -> None:
         """Renews now. Raises LeaseLost, or NoQuorum and the like; the old deadline stands then."""
-        self._renew()
+        self._keeping.renew()
 
     def release(self) -> None:
         """Gives the lock back; a second time does nothing. Raises LeaseLost if there was nothing to give back."""
-        left = self._end_keeping()
         try:
-            # A renewal under way is waited for: it must not overtake the release.
-            if not self._exchange.acquire(timeout=max(0.0, left)):
-                self._lose(_UNANSWERED)
-                raise self._gone()
-            try:
-                self._give_back()
-            finally:
-                self._exchange.release()
+            self._keeping.release()
         finally:
             self._tell()
 
@@ -752,16 +787,118 @@ class Lease:
     def __repr__(self) -> str:
         return f"<Lease of {self.name!r}, fence {self.fence}, {self.remaining():.3f} s left>"
 
-    def _begin(self, renew_first: bool) -> None:
+    def _tell(self) -> None:
+        """Calls those who want to know of the loss. Must be called with nothing taken: they may do anything."""
+        if self._keeping.elsewhere() is not None or self._keeping.why is None:
+            return
+        while self._callbacks:
+            # Two threads may tell at once; a list's pop is atomic.
+            with contextlib.suppress(IndexError):
+                _call_back(self._callbacks.pop(0), self)
+
+
+def _call_back(callback: Callable[[Lease], None], lease: Lease) -> None:
+    try:
+        callback(lease)
+    except Exception:
+        _log.exception("a callback for the loss of lock `%s` failed", lease.name)
+
+
+class _Keeping:
+    """What keeps a lease. Its threads hold this and never the lease itself, so that a dropped lease is noticed."""
+
+    def __init__(self, client: Client, document: Mapping[str, Any], sent: float, lease: weakref.ref[Lease]) -> None:
+        self.name: str = document["name"]
+        self.fence: int = document["fence"]
+        self.ttl: float = document["ttl_ms"] / 1000
+        self.why: Optional[str] = None
+        self.lost = threading.Event()
+        self._client = client
+        self._lease = lease
+        self._process = os.getpid()
+        self._path = f"{_LEASES}{document['lease_id']}"
+        # For one exchange with the server at a time. A renewal that overtook the release would take the lock again.
+        self._exchange = threading.Lock()
+        # For what follows; never held during I/O, so the watchdog never waits for a server.
+        self._changed = threading.Condition()
+        self._ended = False
+        self._given_back = False
+        self._deadline = 0.0
+        self._renew_at = 0.0
+        self._prolong(sent, document)
+
+    def elsewhere(self) -> Optional[str]:
+        """Whose the lease is, if this process was forked from its own. No lock may be taken then: nobody frees it."""
+        here = os.getpid()
+        return None if here == self._process else f"it belongs to process {self._process}, and this is {here}"
+
+    def begin(self, renew_first: bool) -> None:
+        """Starts the threads; gives the lease back and raises if it is over already."""
         try:
             if renew_first:
-                self._renew()
+                self.renew()
+            if self.remaining() <= 0.0:
+                raise _too_late(self.name)
             for work in (self._watch, self._keep):
                 threading.Thread(target=work, name=f"leasehold {self.name}", daemon=True).start()
         except BaseException:
-            self._end_keeping()
-            self._try_give_back()
+            self.abandon()
             raise
+
+    def abandon(self) -> None:
+        """Ends the keeping and gives the lock back, if that is still to be done; raises nothing."""
+        with self._changed:
+            ended, self._ended = self._ended, True
+            self._changed.notify_all()
+        if not ended or self.why == _UNANSWERED:
+            self._try_give_back()
+
+    def remaining(self) -> float:
+        if self.elsewhere() is not None:
+            return 0.0
+        with self._changed:
+            return 0.0 if self._ended else max(0.0, self._deadline - _now())
+
+    def is_lost(self) -> bool:
+        if self.elsewhere() is not None:
+            return True
+        if not self.lost.is_set():
+            self._look_at_clock()
+        return self.lost.is_set()
+
+    def renew(self) -> None:
+        if self.elsewhere() is not None:
+            raise self.gone()
+        with self._exchange:
+            left = self.remaining()
+            if left <= 0.0:
+                self._look_at_clock()
+                raise self.gone()
+            try:
+                # Half of what is left, so that another attempt is possible.
+                timeout = min(self._client._timeout, max(left / 2, 0.05))
+                answer = self._client._wire.exchange("POST", f"{self._path}/renew", {}, timeout)
+            except LeaseLost as error:
+                self._lose(error.why)
+                raise
+            if not self._prolong(answer.sent, answer.document):
+                raise self.gone()
+
+    def release(self) -> None:
+        if self.elsewhere() is not None:
+            return
+        left = self._end_keeping()
+        # A renewal under way is waited for: it must not overtake the release.
+        if not self._exchange.acquire(timeout=max(0.0, left)):
+            self._lose(_UNANSWERED)
+            raise self.gone()
+        try:
+            self._give_back()
+        finally:
+            self._exchange.release()
+
+    def gone(self) -> LeaseLost:
+        return _lost(self.name, self.fence, self.elsewhere() or self.why or "it was released")
 
     def _prolong(self, sent: float, document: Mapping[str, Any]) -> bool:
         """Takes over the deadline of an answer; False if the lease had ended before the answer came."""
@@ -775,41 +912,30 @@ class Lease:
             self._changed.notify_all()
             return True
 
-    def _renew(self) -> None:
-        with self._exchange:
-            left = self.remaining()
-            if left <= 0.0:
-                self._look_at_clock()
-                raise self._gone()
-            try:
-                # Half of what is left, so that another attempt is possible.
-                timeout = min(self._client._timeout, max(left / 2, 0.05))
-                answer = self._client._wire.exchange("POST", f"{self._path}/renew", {}, timeout)
-            except LeaseLost as error:
-                self._lose(error.why)
-                raise
-            if not self._prolong(answer.sent, answer.document):
-                raise self._gone()
-
     def _keep(self) -> None:
         """The keeper: renews until the lease ends."""
         attempt = 0
         while self._wait_until_due():
             try:
-                self._renew()
+                self.renew()
                 attempt = 0
             except LeaseholdError as error:
                 _log.info("lock `%s` was not renewed, %.3f s left: %s", self.name, self.remaining(), error)
                 with self._changed:
                     self._renew_at = _now() + _pause(attempt, max(0.02, (self._deadline - _now()) / 8))
                 attempt += 1
-        if self.lost.why == _UNANSWERED:
+        if self.why == _DROPPED:
+            _log.warning("lock `%s` is given back: %s", self.name, _DROPPED)
+        if self.why in (_UNANSWERED, _DROPPED):
             # A renewal whose answer never came may have been carried out, and nobody uses the lock any more.
             self._try_give_back()
 
     def _wait_until_due(self) -> bool:
         with self._changed:
             while not self._ended:
+                if self._lease() is None:
+                    self._lose(_DROPPED)
+                    return False
                 left = self._renew_at - _now()
                 if left <= 0.0:
                     return True
@@ -825,7 +951,9 @@ class Lease:
                     self._lose(_UNANSWERED)
                 else:
                     self._changed.wait(min(left, _LOOK_EVERY))
-        self._tell()
+        lease = self._lease()
+        if lease is not None:
+            lease._tell()
 
     def _look_at_clock(self) -> None:
         with self._changed:
@@ -844,8 +972,8 @@ class Lease:
         """Tells the server. Must be called with the exchange taken and the keeping ended."""
         if self._given_back:
             return
-        if self.lost.why is not None:
-            raise self._gone()
+        if self.why is not None:
+            raise self.gone()
         end, attempt = min(self._deadline, _now() + self._client._timeout), 0
         while True:
             try:
@@ -870,24 +998,9 @@ class Lease:
 
     def _lose(self, why: str) -> None:
         with self._changed:
-            if self.lost.why is not None or self._given_back:
+            if self.why is not None or self._given_back:
                 return
             self._ended = True
-            self.lost.why = why
-            self.lost._event.set()
+            self.why = why
+            self.lost.set()
             self._changed.notify_all()
-
-    def _tell(self) -> None:
-        """Calls those who want to know of the loss. Must be called with nothing taken: they may do anything."""
-        with self._changed:
-            if self.lost.why is None:
-                return
-            callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            try:
-                callback(self)
-            except Exception:
-                _log.exception("a callback for the loss of lock `%s` failed", self.name)
-
-    def _gone(self) -> LeaseLost:
-        return _lost(self.name, self.fence, self.lost.why or "it was released")

@@ -9,6 +9,8 @@ of that backend's nodes, LEASEHOLD_TEST_TLS is a folder with ca.crt, server.crt,
 from __future__ import annotations
 
 import contextlib
+import gc
+import linecache
 import os
 import shutil
 import signal
@@ -90,7 +92,10 @@ class Server:
 
 
 class Cutter:
-    """Passes bytes to the server and back, late if wanted, and can cut connections: when an answer comes, or all now."""
+    """Passes bytes to the server and back, late if wanted, and can cut connections: when an answer comes, or all now.
+
+    The next answers are replaced by those of `instead`, and come as late as `delays` says; None stands for no change.
+    """
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -100,6 +105,8 @@ class Cutter:
         self._open: List[socket.socket] = []
         self.drop_answers = 0
         self.delay = 0.0
+        self.instead: List[Optional[bytes]] = []
+        self.delays: List[float] = []
         threading.Thread(target=self._serve, daemon=True).start()
 
     def cut_all(self) -> None:
@@ -134,11 +141,19 @@ class Cutter:
                     self.drop_answers -= 1
                     break
                 if answers:
-                    time.sleep(self.delay)
+                    time.sleep(self.delays.pop(0) if self.delays else self.delay)
+                    data = (self.instead.pop(0) if self.instead else None) or data
                 sink.sendall(data)
         for connection in (source, sink):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+
+
+def answer(status: int, body: str, kind: str = "text/html") -> bytes:
+    """What a proxy says in a server's place, byte by byte."""
+    content = body.encode()
+    head = f"HTTP/1.1 {status} Odd\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n\r\n"
+    return head.encode() + content
 
 
 def fresh(what: str = "test") -> str:
@@ -333,14 +348,14 @@ class WithServer(unittest.TestCase):
             recorded(client, exchanges)
             lease = client.acquire(fresh(), ttl=30)
             # Due now, and again and again: the release comes in the middle of a renewal, or just before or after one.
-            prolong = lease._prolong
+            prolong = lease._keeping._prolong
 
             def due_again(sent: float, document: Mapping[str, Any]) -> bool:
                 took = prolong(sent, document)
-                lease._renew_at = 0.0
+                lease._keeping._renew_at = 0.0
                 return took
 
-            lease._prolong = due_again  # type: ignore[method-assign]
+            lease._keeping._prolong = due_again  # type: ignore[method-assign]
             lease.extend()
             eventually("renewals go on", lambda: exchanges.count(("begins", "renew")) > 3 + round_)
             lease.release()
@@ -366,6 +381,216 @@ class WithServer(unittest.TestCase):
         finally:
             client.close()
             cutter.close()
+
+    def behind(self) -> Tuple[Cutter, Client]:
+        """A client with something between it and the server."""
+        cutter = Cutter(self.server.url)
+        self.addCleanup(cutter.close)
+        client = Client(cutter.url)
+        client._wait_at_once = 0.2
+        self.addCleanup(client.close)
+        return cutter, client
+
+    def test_a_lease_that_is_over_when_its_answer_comes_is_given_back_and_asked_for_again(self) -> None:
+        cutter, client = self.behind()
+        asked: List[Tuple[str, str]] = []
+        recorded(client, asked)
+        cutter.delays = [2.5]
+        with client.lock(fresh(), ttl=2) as lease:
+            self.assertGreater(lease.remaining(), 0.0)
+            self.assertFalse(lease.lost.is_set())
+        self.assertEqual(asked[1::2][:3], [("ends", "POST"), ("ends", "DELETE"), ("ends", "POST")])
+
+    def test_no_lease_that_is_over_is_returned_to_one_who_does_not_wait(self) -> None:
+        cutter, client = self.behind()
+        cutter.delays = [2.5]
+        name = fresh()
+        with self.assertRaises(leasehold.TooSlow) as caught:
+            client.acquire(name, ttl=2, wait=0)
+        self.assertIn("over before the answer came", str(caught.exception))
+        self.assertEqual(self.client.inspect(name)["state"], "free")
+
+    def test_what_a_proxy_says_of_itself_settles_nothing(self) -> None:
+        for status in (502, 504):
+            for kind, page in (("text/html", "<h1>Bad</h1>"), ("application/json", '{"status": 504}')):
+                cutter, client = self.behind()
+                cutter.instead = [answer(status, page, kind)]
+                name = fresh()
+                lease = client.acquire(name, ttl=30, wait=0)
+                self.assertEqual(self.client.inspect(name)["fence"], lease.fence)
+                cutter.instead = [answer(status, page, kind)]
+                with self.assertRaises(leasehold.Unreachable):
+                    lease.extend()
+                self.assertFalse(lease.lost.is_set())
+                cutter.instead = [answer(status, page, kind)]
+                with contextlib.suppress(leasehold.LeaseLost):
+                    lease.release()
+                self.assertEqual(self.client.inspect(name)["state"], "free")
+
+    def test_a_key_whose_lease_another_instance_granted_is_asked_for_again(self) -> None:
+        for kind in ("idempotency-elsewhere", "idempotency-in-flight"):
+            cutter, client = self.behind()
+            problem = '{"type": "urn:leasehold:problem:%s", "status": 409, "detail": "x"}' % kind
+            cutter.instead = [answer(409, problem, "application/problem+json")] * 2
+            keys: List[Mapping[str, str]] = []
+            exchange = client._wire.exchange
+
+            def noted(*all: Any, **more: Any) -> Any:
+                keys.extend(all[4:5])
+                return exchange(*all, **more)
+
+            client._wire.exchange = noted  # type: ignore[method-assign]
+            with client.lock(fresh(), ttl=30, wait=0) as lease:
+                self.assertGreater(lease.remaining(), 0.0)
+            self.assertEqual((len(keys), len({key["Idempotency-Key"] for key in keys})), (3, 1))
+
+    def test_no_exception_and_no_log_tells_a_lease_id(self) -> None:
+        cutter, client = self.behind()
+        said: List[str] = []
+        impatient = Client(cutter.url, timeout=0.2)
+        self.addCleanup(impatient.close)
+        lease = client.acquire(fresh(), ttl=30)
+        secret = lease._keeping._path.rpartition("/")[2]
+        page = answer(404, f"<p>{lease._keeping._path} is not here</p>")
+        with self.assertLogs("leasehold", "DEBUG") as logs:
+            leasehold._log.debug("so that there is one")
+            cutter.instead = [page]
+            with self.assertRaises(leasehold.Unreachable) as caught:
+                lease.extend()
+            said.append(repr(caught.exception))
+            cutter.drop_answers = 1
+            with self.assertRaises(leasehold.Unreachable) as caught:
+                lease.extend()
+            said.append(repr(caught.exception))
+            cutter.instead = [answer(200, '{"lease_id": "%s' % secret, "application/json")]
+            with self.assertRaises(leasehold.Unreachable) as caught:
+                lease.extend()
+            said.append(repr(caught.exception))
+            cutter.instead = [answer(201, '{"lease_id": "%s' % secret, "application/json")] * 99
+            with self.assertRaises(leasehold.Unreachable) as caught:
+                impatient.acquire(fresh(), wait=0)
+            said.append(repr(caught.exception))
+            cutter.instead = [page] * 99
+            with lease:
+                pass
+        self.assertEqual([text for text in (*said, *logs.output, repr(lease)) if secret in text], [])
+        self.assertIn("POST /v1/leases/.../renew: status 404", said[0])
+        self.assertIn("not released", logs.output[-1])
+
+    def in_a_fork(self, work: Callable[[], None]) -> None:
+        """Runs the work in a forked process, which may not take long, and says whether it went well."""
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                signal.alarm(int(SOON))
+                work()
+                code = 0
+            finally:
+                os._exit(code)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+
+    def test_a_forked_process_that_leaves_the_body_releases_nothing(self) -> None:
+        name = fresh()
+        with self.client.lock(name, ttl=30) as lease:
+
+            def leave() -> None:
+                lock = leasehold.Lock(self.client, name, 30, None, None, None)
+                lock._keep(lease)
+                with contextlib.suppress(leasehold.LeaseLost):
+                    lock.__exit__(None, None, None)
+                with contextlib.suppress(leasehold.LeaseLost):
+                    lease.release()
+
+            self.in_a_fork(leave)
+            lease.ensure_valid()
+            self.assertEqual(self.client.inspect(name)["fence"], lease.fence)
+
+    def test_in_a_forked_process_the_lease_is_lost_and_no_lock_of_a_thread_is_waited_for(self) -> None:
+        with self.client.lock(fresh(), ttl=30) as lease:
+            taken, done = threading.Event(), threading.Event()
+
+            def take() -> None:
+                # As if a thread were in the middle of something: in the child nobody will ever finish that.
+                with lease._keeping._changed, lease._keeping._exchange:
+                    taken.set()
+                    done.wait(SOON)
+
+            def look() -> None:
+                told: List[Lease] = []
+                lease.on_lost(told.append)
+                assert told == [lease]
+                assert lease.lost.is_set() and lease.lost.wait(0) and lease.remaining() == 0.0
+                assert f"process {os.getppid()}" in (lease.lost.why or "")
+                for fails in (lease.ensure_valid, lease.extend):
+                    try:
+                        fails()
+                    except leasehold.LeaseLost:
+                        continue
+                    raise AssertionError(fails)
+                lease.release()
+                repr(lease)
+
+            thread = threading.Thread(target=take)
+            thread.start()
+            taken.wait(SOON)
+            self.in_a_fork(look)
+            done.set()
+            thread.join()
+            self.assertFalse(lease.lost.is_set())
+            lease.ensure_valid()
+
+    def test_a_lease_that_the_program_dropped_is_given_back(self) -> None:
+        name = fresh()
+        with self.assertLogs("leasehold", "WARNING") as logs:
+            lease = self.client.acquire(name, ttl=30)
+            loss = lease.lost
+            lease.on_lost(lambda _: print(lease))
+            del lease
+            gc.collect()
+            eventually("nobody has it", lambda: self.client.inspect(name)["state"] == "free")
+        self.assertEqual(loss.why, leasehold._DROPPED)
+        self.assertIn(name, logs.output[0])
+
+    def test_ctrl_c_at_any_moment_of_acquiring_leaves_no_lease_that_is_renewed(self) -> None:
+        # The exceptions are kept, and so is all that their tracebacks refer to.
+        interrupts: List[BaseException] = []
+        names: List[str] = []
+        while True:
+            names.append(fresh("interrupted"))
+            lock = self.client.lock(names[-1], ttl=2)
+            left = [len(names)]
+
+            def interrupt(frame: Any, event: str, _: object) -> Any:
+                if frame.f_code.co_filename != leasehold.__file__:
+                    return None
+                # Python handles no signal between the end of a `with` and its `__exit__`; a trace would.
+                line = linecache.getline(leasehold.__file__, frame.f_lineno)
+                if event == "line" and not line.lstrip().startswith("with "):
+                    left[0] -= 1
+                    if left[0] == 0:
+                        raise KeyboardInterrupt
+                return interrupt
+
+            tracing = sys.gettrace()
+            sys.settrace(interrupt)
+            try:
+                with lock:
+                    sys.settrace(tracing)
+                    break
+            except KeyboardInterrupt as error:
+                interrupts.append(error)
+            finally:
+                sys.settrace(tracing)
+        self.assertGreater(len(interrupts), 50)
+
+        def renewed() -> List[str]:
+            kept = {thread.name for thread in threading.enumerate()}
+            return [name for name in names if f"leasehold {name}" in kept]
+
+        eventually("no thread keeps one", lambda: renewed() == [])
+        for name in names:
+            eventually(f"{name} is free", lambda: self.client.inspect(name)["state"] == "free")
 
     def test_a_forced_release_makes_it_lost(self) -> None:
         name = fresh()
@@ -597,6 +822,10 @@ class WithoutServer(unittest.TestCase):
             self.client(f"http://127.0.0.1:{port}", timeout=0.5).acquire("x", wait=0)
         with self.assertRaisesRegex(leasehold.Unreachable, "refused"):
             next(self.client(f"http://127.0.0.1:{port}").events(patience=0.2))
+
+    def test_the_port_is_the_servers_own_unless_given(self) -> None:
+        for url, port in (("http://x", 7717), ("https://x/base", 7717), ("http://x:80", 80), ("https://x:443", 443)):
+            self.assertEqual(self.client(url)._wire._connection(1.0).port, port)
 
     def test_an_address_that_is_none_is_refused_at_once(self) -> None:
         with self.assertRaisesRegex(ValueError, "ftp"):
