@@ -1,10 +1,13 @@
 import java.io.IOException;
+import java.lang.ref.WeakReference;
 import java.net.URI;
 import java.net.URLEncoder;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -18,7 +21,6 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicInteger;
 
 /**
  * Locks of a Leasehold server from Java: {@code java LeaseholdExample.java URL [TOKEN]}. JDK 17, nothing else.
@@ -125,6 +127,8 @@ public final class LeaseholdExample {
 /** A client of {@code leasehold serve}. One for a whole program; threads may share it. */
 final class Leasehold implements AutoCloseable {
     private static final Duration TIMEOUT = Duration.ofSeconds(5);
+    private static final int PORT = 7717;
+    private static final String PROBLEM = "urn:leasehold:problem:";
 
     /** One request waits at most this long at the server, and then asks again. */
     private volatile long waitAtOnceMillis = 25_000;
@@ -132,28 +136,38 @@ final class Leasehold implements AutoCloseable {
     /** Does no I/O, so that a deadline is told while all renewals hang. */
     final ScheduledExecutorService deadlines = timers(1);
     final ScheduledExecutorService renewals = timers(4);
-    private final String base;
+    final Clock clock;
+    final String base;
     private final String token;
 
     /** @param token what {@code leasehold token new} printed, or null where the server wants none */
     Leasehold(URI url, String token) {
-        this.base = url.toString().replaceAll("/+$", "");
-        this.token = token;
+        this(url, token, new Clock(Path.of("/proc/uptime")));
     }
 
-    /** Acquires a lock and keeps it until the lease is closed. Asks for as long as {@code wait}. */
+    Leasehold(URI url, String token, Clock clock) {
+        String port = url.getPort() < 0 ? ":" + PORT : "";
+        this.base = url.getScheme() + "://" + url.getRawAuthority() + port + url.getRawPath().replaceAll("/+$", "");
+        this.token = token;
+        this.clock = clock;
+    }
+
+    /**
+     * Acquires a lock and keeps it until the lease is closed. Asks for as long as {@code wait}. A lease that is over when its answer
+     * comes is given back, and the lock is asked for again. A lease that the program drops without closing it is given back, too.
+     */
     Lease acquire(String name, Duration ttl, Duration wait) throws IOException, InterruptedException {
-        long end = System.nanoTime() + wait.toNanos();
+        long end = clock.now() + wait.toNanos();
         while (true) {
-            long left = Math.max(0, end - System.nanoTime());
+            long left = Math.max(0, end - clock.now());
             long waitMillis = Math.min(TimeUnit.NANOSECONDS.toMillis(left), waitAtOnceMillis);
             String body = "{\"holder\":\"java example\",\"ttl_ms\":" + ttl.toMillis() + ",\"wait_ms\":" + waitMillis + "}";
             try {
-                return ask(name, body, Duration.ofMillis(waitMillis).plus(TIMEOUT));
+                return ask(name, body, Duration.ofMillis(waitMillis).plus(TIMEOUT), end);
             } catch (Problem problem) {
                 boolean tooLong = "wait_ms".equals(problem.document.get("field")) && waitMillis > 1;
                 boolean passing = problem.status == 423 || problem.status == 429 || problem.status == 503;
-                if (!tooLong && (!passing || System.nanoTime() >= end)) {
+                if (!tooLong && (!passing || clock.now() >= end)) {
                     throw problem;
                 }
                 if (tooLong) {
@@ -166,19 +180,27 @@ final class Leasehold implements AutoCloseable {
         }
     }
 
-    /** A request that failed on the way is repeated once with the same key: the lease may have been granted. */
-    private Lease ask(String name, String body, Duration timeout) throws IOException, InterruptedException {
+    /** A request that failed on the way is repeated with the same key: the lease may have been granted. */
+    private Lease ask(String name, String body, Duration timeout, long end) throws IOException, InterruptedException {
         String path = "/v1/locks/" + segment(name) + "/leases";
         String key = UUID.randomUUID().toString();
-        long sent = System.nanoTime();
-        Map<String, Object> answer;
-        try {
-            answer = exchange("POST", path, body, timeout, key);
-        } catch (IOException lostOnTheWay) {
-            // Its times may count from the first request, so `sent` stays.
-            answer = exchange("POST", path, body, timeout, key);
+        long sent = clock.now();
+        long giveUp = Math.max(end, sent + TIMEOUT.toNanos());
+        while (true) {
+            try {
+                // The answer's times may count from the first request, so `sent` stays.
+                return Lease.begin(this, exchange("POST", path, body, timeout, key), sent);
+            } catch (Problem problem) {
+                if (!problem.settlesNothing() || clock.now() >= giveUp) {
+                    throw problem;
+                }
+            } catch (IOException lostOnTheWay) {
+                if (clock.now() >= giveUp) {
+                    throw lostOnTheWay;
+                }
+            }
+            Thread.sleep(200);
         }
-        return new Lease(this, answer, sent);
     }
 
     Map<String, Object> renew(String id, Duration timeout) throws IOException, InterruptedException {
@@ -204,10 +226,14 @@ final class Leasehold implements AutoCloseable {
         }
         HttpResponse<String> answer = http.send(request.build(), HttpResponse.BodyHandlers.ofString(StandardCharsets.UTF_8));
         Map<String, Object> document = answer.body().isEmpty() ? Map.of() : Json.object(answer.body());
-        if (answer.statusCode() / 100 != 2) {
+        if (answer.statusCode() / 100 == 2) {
+            return document;
+        }
+        if (document.getOrDefault("type", "").toString().startsWith(PROBLEM)) {
             throw new Problem(answer.statusCode(), document);
         }
-        return document;
+        // A proxy's 502 or 504: nobody knows whether the server carried the request out.
+        throw new IOException("status " + answer.statusCode() + " with no answer of a Leasehold server");
     }
 
     private static String segment(String name) {
@@ -240,43 +266,92 @@ final class Leasehold implements AutoCloseable {
             this.status = status;
             this.document = document;
         }
+
+        String kind() {
+            return document.getOrDefault("type", "").toString().replace(PROBLEM, "");
+        }
+
+        /** Only a repetition with the same key can tell what became of the request. */
+        boolean settlesNothing() {
+            return List.of("idempotency-in-flight", "idempotency-elsewhere", "internal").contains(kind());
+        }
+
+        static Problem tooLate(String name) {
+            String detail = "the lease on lock `" + name + "` was granted, and over before the answer came";
+            return new Problem(503, Map.of("type", PROBLEM + "too-slow", "detail", detail));
+        }
+    }
+}
+
+/**
+ * Nanoseconds that go on while the machine is suspended. {@link System#nanoTime} stands still meanwhile on Linux, so what
+ * {@code /proc/uptime} counted beyond it is added. Where there is no such file, nobody tells of a suspension, and a lease that was
+ * held through one must not be relied on.
+ */
+final class Clock {
+    /** The file counts in hundredths of a second. What is added may be this much too much, never too little. */
+    private static final long GRAIN = TimeUnit.MILLISECONDS.toNanos(20);
+    private final Path uptime;
+    private final long begin;
+    private long suspended;
+
+    Clock(Path uptime) {
+        this.uptime = uptime;
+        this.begin = beyond();
+    }
+
+    synchronized long now() {
+        long suspendedNow = beyond() - begin;
+        if (suspendedNow > suspended + GRAIN) {
+            suspended = suspendedNow + GRAIN;
+        }
+        return System.nanoTime() + suspended;
+    }
+
+    /** By how much the file is ahead of nanoTime. If this thread is held up in between, that counts as a suspension. */
+    private long beyond() {
+        try {
+            long awake = System.nanoTime();
+            String seconds = Files.readString(uptime).split(" ")[0];
+            return (long) (Double.parseDouble(seconds) * 1e9) - awake;
+        } catch (IOException | NumberFormatException noSuchFile) {
+            return begin + suspended;
+        }
     }
 }
 
 /** The right to a lock until a deadline on this machine's clock, and the fence to prove it with. */
 final class Lease implements AutoCloseable {
-    private final Leasehold locks;
-    private final String id;
-    private final String name;
-    private final long fence;
-    private final long ttlMillis;
-    private final CompletableFuture<String> lost = new CompletableFuture<>();
-    private final AtomicInteger deadlineChanges = new AtomicInteger();
-    private volatile long deadline;
-    private volatile boolean closed;
+    private final Keeping keeping;
+    private final Loss lost = new Loss(this);
 
-    Lease(Leasehold locks, Map<String, Object> granted, long sent) {
-        this.locks = locks;
-        this.id = (String) granted.get("lease_id");
-        this.name = (String) granted.get("name");
-        this.fence = number(granted, "fence");
-        this.ttlMillis = number(granted, "ttl_ms");
-        prolong(granted, sent);
-        // At a third of the TTL: two whole renewals may fail before the deadline is near.
-        renewAfter(Math.max(0, ttlMillis / 3 - TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - sent) + number(granted, "elapsed_ms")));
+    private Lease(Leasehold locks, Map<String, Object> granted, long sent) {
+        keeping = new Keeping(locks, granted, sent, new WeakReference<>(this));
+    }
+
+    /** Begins to keep a lease. One that is over already is given back. */
+    static Lease begin(Leasehold locks, Map<String, Object> granted, long sent) {
+        Lease lease = new Lease(locks, granted, sent);
+        if (lease.remaining().isZero()) {
+            lease.keeping.giveBack();
+            throw Leasehold.Problem.tooLate(lease.name());
+        }
+        lease.keeping.watch();
+        lease.keeping.keep();
+        return lease;
     }
 
     String id() {
-        return id;
+        return keeping.id;
     }
 
     String name() {
-        return name;
+        return keeping.name;
     }
 
     /** The number to hand to whatever the lock guards. */
     long fence() {
-        return fence;
+        return keeping.fence;
     }
 
     /**
@@ -289,75 +364,180 @@ final class Lease implements AutoCloseable {
 
     /** How long the lease can still be relied on; zero if it is lost or released. */
     Duration remaining() {
-        long left = lost.isDone() || closed ? 0 : deadline - System.nanoTime();
-        return Duration.ofNanos(Math.max(0, left));
+        return keeping.remaining();
     }
 
     /** Throws unless the lease is good for longer than this. */
     void ensureValid(Duration margin) {
         if (remaining().compareTo(margin) <= 0) {
-            throw new IllegalStateException("the lease on lock `" + name + "` is lost or has less than " + margin + " left");
+            throw new IllegalStateException("the lease on lock `" + name() + "` is lost or has less than " + margin + " left");
         }
     }
 
     /** Gives the lock back. A renewal under way is waited for, and none follows: it would take the lock again. */
     @Override
-    public synchronized void close() throws IOException {
-        if (closed) {
-            return;
+    public void close() throws IOException {
+        keeping.close();
+    }
+
+    /** Whoever waits for the loss still uses the lease. */
+    private static final class Loss extends CompletableFuture<String> {
+        @SuppressWarnings("unused")
+        private final Lease lease;
+
+        Loss(Lease lease) {
+            this.lease = lease;
         }
-        closed = true;
-        try {
-            if (!lost.isDone()) {
+    }
+
+    /** What keeps a lease. Timers hold this and never the lease itself, so that a dropped lease is noticed. */
+    private static final class Keeping {
+        private static final String UNANSWERED = "no renewal was answered before its deadline";
+        private static final String DROPPED = "the program dropped the lease without closing it";
+        /** Timers look at the clock this often: they do not count the time of a suspended machine. */
+        private static final long LOOK_EVERY = TimeUnit.SECONDS.toNanos(1);
+
+        private final Leasehold locks;
+        private final WeakReference<Lease> lease;
+        private final String id;
+        private final String name;
+        private final long fence;
+        private final long ttl;
+        private volatile long deadline;
+        private volatile long renewAt;
+        private volatile boolean closed;
+        private volatile String why;
+
+        Keeping(Leasehold locks, Map<String, Object> granted, long sent, WeakReference<Lease> lease) {
+            this.locks = locks;
+            this.lease = lease;
+            this.id = (String) granted.get("lease_id");
+            this.name = (String) granted.get("name");
+            this.fence = number(granted, "fence");
+            this.ttl = TimeUnit.MILLISECONDS.toNanos(number(granted, "ttl_ms"));
+            prolong(granted, sent);
+        }
+
+        Duration remaining() {
+            return Duration.ofNanos(closed || why != null ? 0 : Math.max(0, deadline - locks.clock.now()));
+        }
+
+        /** Tells of the loss at the deadline, whatever the renewals do. */
+        void watch() {
+            long left = deadline - locks.clock.now();
+            if (left <= 0) {
+                lose(UNANSWERED);
+            } else if (!closed && why == null) {
+                locks.deadlines.schedule(this::watch, Math.min(left, LOOK_EVERY), TimeUnit.NANOSECONDS);
+            }
+        }
+
+        void keep() {
+            if (!closed && why == null && lease.get() == null) {
+                lose(DROPPED);
+            }
+            if (!closed && why == null && locks.clock.now() >= renewAt) {
+                renew();
+            }
+            if (!closed && why == null) {
+                long left = Math.max(0, renewAt - locks.clock.now());
+                locks.renewals.schedule(this::keep, Math.min(left, LOOK_EVERY), TimeUnit.NANOSECONDS);
+            } else if (UNANSWERED.equals(why) || DROPPED.equals(why)) {
+                // A renewal whose answer never came may have been carried out, and nobody uses the lock any more.
+                giveBack();
+            }
+        }
+
+        private synchronized void renew() {
+            if (closed || why != null) {
+                return;
+            }
+            long sent = locks.clock.now();
+            try {
+                // Half of what is left, so that another attempt is possible.
+                prolong(locks.renew(id, remaining().dividedBy(2).plusMillis(10)), sent);
+            } catch (Leasehold.Problem problem) {
+                if (problem.kind().equals("lease-lost")) {
+                    lose(problem.getMessage());
+                }
+                renewAt = locks.clock.now() + ttl / 20;
+            } catch (IOException failedOnTheWay) {
+                renewAt = locks.clock.now() + ttl / 20;
+            } catch (InterruptedException ended) {
+                Thread.currentThread().interrupt();
+            }
+        }
+
+        private void prolong(Map<String, Object> answer, long sent) {
+            long elapsed = number(answer, "elapsed_ms");
+            deadline = sent + TimeUnit.MILLISECONDS.toNanos(elapsed + number(answer, "expires_in_ms"));
+            // At a third of the TTL: two whole renewals may fail before the deadline is near.
+            renewAt = sent + TimeUnit.MILLISECONDS.toNanos(elapsed) + ttl / 3;
+        }
+
+        private void lose(String reason) {
+            if (closed || why != null) {
+                return;
+            }
+            why = reason;
+            Lease told = lease.get();
+            if (told != null) {
+                told.lost.complete(reason);
+            }
+        }
+
+        /** Waits for a renewal under way, and lets none follow. */
+        synchronized void close() throws IOException {
+            if (closed) {
+                return;
+            }
+            if (remaining().isZero()) {
+                lose(UNANSWERED);
+            }
+            closed = true;
+            try {
+                if (why == null) {
+                    release();
+                }
+            } catch (InterruptedException leftToExpire) {
+                Thread.currentThread().interrupt();
+            }
+        }
+
+        /** Tries again while the lock would stay held otherwise, but not for long. */
+        private void release() throws IOException, InterruptedException {
+            long end = Math.min(deadline, locks.clock.now() + TimeUnit.SECONDS.toNanos(5));
+            while (true) {
+                try {
+                    locks.release(id);
+                    return;
+                } catch (IOException lostOnTheWay) {
+                    if (locks.clock.now() >= end) {
+                        throw lostOnTheWay;
+                    }
+                    Thread.sleep(100);
+                } catch (Leasehold.Problem problem) {
+                    if (problem.status != 503 || locks.clock.now() >= end) {
+                        throw problem;
+                    }
+                    Thread.sleep(100);
+                }
+            }
+        }
+
+        void giveBack() {
+            try {
                 locks.release(id);
+            } catch (IOException | Leasehold.Problem leftToExpire) {
+                // Nobody can do more.
+            } catch (InterruptedException ended) {
+                Thread.currentThread().interrupt();
             }
-        } catch (InterruptedException leftToExpire) {
-            Thread.currentThread().interrupt();
         }
-    }
 
-    private void prolong(Map<String, Object> answer, long sent) {
-        long good = number(answer, "elapsed_ms") + number(answer, "expires_in_ms");
-        deadline = sent + TimeUnit.MILLISECONDS.toNanos(good);
-        int change = deadlineChanges.incrementAndGet();
-        locks.deadlines.schedule(() -> {
-            if (deadlineChanges.get() == change && !closed) {
-                lost.complete("no renewal was answered before its deadline");
-            }
-        }, deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
-    }
-
-    private void renewAfter(long millis) {
-        locks.renewals.schedule(this::renew, millis, TimeUnit.MILLISECONDS);
-    }
-
-    private synchronized void renew() {
-        if (closed || lost.isDone()) {
-            return;
+        private static long number(Map<String, Object> document, String field) {
+            return (Long) document.get(field);
         }
-        long sent = System.nanoTime();
-        try {
-            // Half of what is left, so that another attempt is possible.
-            Map<String, Object> answer = locks.renew(id, remaining().dividedBy(2).plusMillis(10));
-            if (!lost.isDone()) {
-                prolong(answer, sent);
-                renewAfter(ttlMillis / 3);
-            }
-        } catch (Leasehold.Problem problem) {
-            if (problem.status == 410) {
-                lost.complete(problem.getMessage());
-            } else {
-                renewAfter(ttlMillis / 20);
-            }
-        } catch (IOException failedOnTheWay) {
-            renewAfter(ttlMillis / 20);
-        } catch (InterruptedException ended) {
-            Thread.currentThread().interrupt();
-        }
-    }
-
-    private static long number(Map<String, Object> document, String field) {
-        return (Long) document.get(field);
     }
 }
 
@@ -382,7 +562,8 @@ final class Json {
         } catch (IndexOutOfBoundsException | NumberFormatException wrong) {
             // Said below.
         }
-        throw new IOException("no answer of a Leasehold server: " + text.substring(0, Math.min(text.length(), 200)));
+        // Not its words: they may contain a lease id, which is a secret.
+        throw new IOException("no answer of a Leasehold server, but " + text.length() + " characters");
     }
 
     private Object value() throws IOException {
