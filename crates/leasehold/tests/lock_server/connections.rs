@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use leasehold::{AcquireError, Locks, NodeState, ReleaseOutcome};
+use leasehold::{AcquireError, ExtendError, Locks, NodeState, ReleaseOutcome};
 use leasehold_server::Settings;
 use leasehold_testkit::{Fault, Proxy};
 
@@ -130,6 +130,40 @@ async fn whatever_answers_in_a_servers_place_grants_nothing_and_is_named() {
     is_up(&ours).await;
     let guard = ours.lock("l").ttl(LONG).acquire().await.expect("the server is back");
     assert_eq!(guard.release().await, ReleaseOutcome::Released);
+}
+
+/// What stands before a server knows nothing of leases, whatever status it makes up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_a_proxy_made_up_ends_no_lease_and_no_release() {
+    let behind = Behind::new();
+    let ours = behind.open().await;
+    for status in ["502 Bad Gateway", "504 Gateway Timeout", "410 Gone"] {
+        for body in ["", "<h1>No</h1>", "{\"status\": 504}"] {
+            let length = body.len();
+            let page = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}");
+            let guard = ours.lock("l").ttl(LONG).wait(SOON).acquire().await.expect("free");
+            behind.proxy.set(Fault::Garbage(page.clone().into_bytes()));
+            match guard.extend().await {
+                Err(ExtendError::NoQuorum { .. }) => {}
+                other => panic!("{page}: {other:?}"),
+            }
+            guard.ensure_valid(ms(0)).expect("nobody said that it is lost");
+            // The proxy finds the server again while the release is tried.
+            let released = tokio::spawn(guard.release());
+            tokio::time::sleep(ms(300)).await;
+            behind.proxy.set(Fault::Pass);
+            let outcome = released.await.expect("it ends");
+            if status.starts_with('5') {
+                assert_eq!(outcome, ReleaseOutcome::Released, "{page}");
+            } else {
+                assert!(matches!(outcome, ReleaseOutcome::Unknown { .. }), "{page}: {outcome:?}");
+                let held = behind.served.open().await.inspect("l").await.expect("a quorum");
+                let fence = held.fence().expect("it is held");
+                behind.served.open().await.force_release("l", fence).await.expect("a quorum");
+            }
+            is_up(&ours).await;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

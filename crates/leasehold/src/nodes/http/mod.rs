@@ -3,7 +3,7 @@
 //!
 //! `call` turns requests into calls of its interface, `answer` turns answers into replies, `order`
 //! keeps the order in which they are asked, `pool` keeps the connections, `watch` follows the events
-//! of locks that somebody waits for.
+//! of locks that somebody waits for, `made_up` tells what a proxy answered in the server's place.
 //!
 //! The server makes the fences, so a lease cannot be raised to a higher number, and the proposals of
 //! the core are not used.
@@ -13,6 +13,7 @@ mod call;
 mod events;
 #[cfg(test)]
 mod fuzz;
+mod made_up;
 mod order;
 mod pool;
 mod url;
@@ -27,9 +28,9 @@ use leasehold_core::{
     ServerFacts, Ttl,
 };
 use tokio::runtime::Handle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-use self::answer::{Asked, RUN_ID};
+use self::answer::{Asked, RUN_ID, Response};
 use self::call::{Call, lease_id};
 use self::order::{Order, Place as InOrder};
 use self::pool::{Patience, Pool};
@@ -46,6 +47,8 @@ const LATE: Duration = Duration::from_secs(2);
 /// A release is tried for at least this long, whatever its limit: what it does not reach stays for a
 /// whole Ttl.
 const RELEASE_WITHIN: Duration = Duration::from_secs(2);
+/// How long a release waits for a proxy to find its server again.
+const RELEASE_AGAIN: Duration = Duration::from_millis(100);
 /// A list has at most so many pages, of a thousand locks each.
 const PAGES_MAX: usize = 1000;
 
@@ -213,7 +216,7 @@ impl Desk {
     }
 
     async fn answer(&self, request: &Request, patience: Patience) -> Answer {
-        let call = |call: Call| async move { self.pool.exchange(&call, patience).await };
+        let call = |call: Call| async move { self.exchange(&call, patience).await };
         match request {
             Request::Acquire { lock, holder, ttl, .. } => {
                 let response = call(Call::acquire(lock, holder, *ttl)).await?;
@@ -223,7 +226,7 @@ impl Desk {
                 self.extend(lock, holder, (*token, *next), *ttl, patience).await
             }
             Request::Release { lock, holder } => {
-                answer::released(&call(Call::release(lock, holder)).await?)
+                answer::released(&self.give_back(Call::release(lock, holder), patience).await?)
             }
             Request::ForceRelease { lock, fence, reason, .. } => {
                 let asked = Call::force_release(lock, *fence, &self.label, reason.as_deref());
@@ -238,6 +241,24 @@ impl Desk {
         }
     }
 
+    /// Sends one request and reads the server's answer.
+    async fn exchange(&self, call: &Call, patience: Patience) -> Result<Response, NodeError> {
+        let response = self.pool.exchange(call, patience).await?;
+        made_up::by_a_proxy(&response).map_or(Ok(response), Err)
+    }
+
+    /// A proxy that lost its server says so at once, and may find it again while there is time.
+    async fn give_back(&self, call: Call, patience: Patience) -> Result<Response, NodeError> {
+        loop {
+            let response = self.pool.exchange(&call, patience).await?;
+            let again = Instant::now() + RELEASE_AGAIN;
+            if !made_up::lost_its_server(&response) || again >= patience.send_by {
+                return made_up::by_a_proxy(&response).map_or(Ok(response), Err);
+            }
+            sleep_until(again).await;
+        }
+    }
+
     async fn extend(
         &self,
         lock: &LockName,
@@ -247,11 +268,11 @@ impl Desk {
         patience: Patience,
     ) -> Answer {
         let id = lease_id(lock, holder, token, next, ttl.get());
-        let response = self.pool.exchange(&Call::renew(&id), patience).await?;
+        let response = self.exchange(&Call::renew(&id), patience).await?;
         if let Some(answer) = answer::renewed(&response, self.clock.wall()) {
             return answer;
         }
-        let look = self.pool.exchange(&Call::inspect(lock), patience).await;
+        let look = self.exchange(&Call::inspect(lock), patience).await;
         // That it is gone stands; who has it now is only of interest.
         let gone = look.and_then(|response| answer::gone(lock, next, &response));
         Ok(gone.unwrap_or(Reply::NotHeld { owner: None }))
@@ -261,7 +282,7 @@ impl Desk {
         let (mut locks, mut cursor) = (Vec::new(), None);
         for _ in 0..PAGES_MAX {
             let call = Call::list(prefix, cursor.as_deref());
-            let page = answer::listed(&self.pool.exchange(&call, patience).await?)?;
+            let page = answer::listed(&self.exchange(&call, patience).await?)?;
             locks.extend(page.locks);
             cursor = page.next;
             if cursor.is_none() {
@@ -282,7 +303,7 @@ impl Desk {
     }
 
     async fn facts(&self, patience: Patience) -> Result<Facts, NodeError> {
-        let response = self.pool.exchange(&Call::get("/v1/cluster"), patience).await?;
+        let response = self.exchange(&Call::get("/v1/cluster"), patience).await?;
         let cluster = answer::cluster(&response)?;
         let server = ServerFacts {
             version: format!("{} at {}", self.version(patience).await?, cluster.backend),
@@ -318,7 +339,7 @@ impl Desk {
         if let Some(version) = self.known_version().clone() {
             return Ok(version);
         }
-        let response = self.pool.exchange(&Call::get("/v1/version"), patience).await?;
+        let response = self.exchange(&Call::get("/v1/version"), patience).await?;
         let version = answer::version(&response)?;
         Ok(self.known_version().insert(version).clone())
     }
