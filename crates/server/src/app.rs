@@ -46,6 +46,8 @@ pub(crate) struct App {
     pub(crate) started: Instant,
     /// Everything under way: the server does not end before it does.
     pub(crate) tasks: TaskTracker,
+    /// Set when it is about to: load balancers are told.
+    pub(crate) leaving: CancellationToken,
     /// Set when the server is to end.
     pub(crate) draining: CancellationToken,
     /// The last look at all locks.
@@ -100,6 +102,7 @@ impl App {
             connections: Arc::default(),
             started: Instant::now(),
             tasks: TaskTracker::new(),
+            leaving: CancellationToken::new(),
             draining: CancellationToken::new(),
             listing: Mutex::new(Arc::new(listing)),
             overview: watch::Sender::new(Arc::from("")),

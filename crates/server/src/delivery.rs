@@ -3,11 +3,10 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::rt::{Read, ReadBufCursor, Write};
 
 /// What becomes of a grant that cannot be delivered.
 pub(crate) type GiveBack = Box<dyn FnOnce() + Send>;
@@ -35,7 +34,7 @@ impl Delivery {
     }
 
     /// Everything that was taken went out.
-    fn flushed(&self) {
+    pub(crate) fn flushed(&self) {
         let mut pending = self.pending();
         if !pending.is_empty() {
             pending.retain(|grant| !grant.taken.load(std::sync::atomic::Ordering::Relaxed));
@@ -75,67 +74,6 @@ impl Body for GrantBody {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.text.as_ref().map_or(0, |text| text.len() as u64))
-    }
-}
-
-/// A connection that tells when everything went out.
-pub(crate) struct Told<S> {
-    stream: S,
-    delivery: Arc<Delivery>,
-}
-
-impl<S> Told<S> {
-    pub(crate) fn new(stream: S, delivery: Arc<Delivery>) -> Self {
-        Self { stream, delivery }
-    }
-}
-
-impl<S: Read + Unpin> Read for Told<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl<S: Write + Unpin> Write for Told<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[std::io::IoSlice<'_>],
-    ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    /// Called when there is nothing left to write.
-    fn poll_flush(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
-        self.delivery.flushed();
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

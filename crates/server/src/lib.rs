@@ -34,6 +34,7 @@ mod tokens;
 mod trace;
 mod view;
 mod waiting;
+mod wire;
 
 use std::io;
 use std::net::SocketAddr;
@@ -120,10 +121,17 @@ impl Server {
         Ok(())
     }
 
+    /// Tells those who ask `/readyz` that this server is about to end, and everybody else to open the
+    /// next connection anew. Everything is served on, so that a load balancer has time to notice.
+    pub fn announce_end(&self) {
+        self.front.app.leaving.cancel();
+    }
+
     /// Ends: no new connections; who waits is told to ask elsewhere; what is under way is answered.
     /// Says whether all of it ended in time.
     pub async fn stop(self) -> bool {
         let front = self.front;
+        front.app.leaving.cancel();
         front.app.draining.cancel();
         front.app.tasks.close();
         let drain = front.app.limits().drain;

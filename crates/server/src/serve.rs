@@ -3,11 +3,12 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
 use hyper::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY,
+    CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::rt::{Read, Write};
@@ -22,8 +23,9 @@ use crate::app::{App, Asked};
 use crate::ask::Ask;
 use crate::body::{Body, Response};
 use crate::connections::Connection;
-use crate::delivery::{Delivery, Told};
+use crate::delivery::Delivery;
 use crate::problem::{Kind, Problem};
+use crate::wire::{Peer, Socket, Wire};
 use crate::{routes, trace};
 
 /// How long the first words of TLS may take.
@@ -87,7 +89,13 @@ impl Front {
         peer: SocketAddr,
         connection: Connection,
     ) {
-        match tokio::time::timeout(HANDSHAKE_WITHIN, tls.accept(stream)).await {
+        let accepted = tokio::select! {
+            biased;
+            // Like any idle connection, it makes room for others.
+            () = connection.close.cancelled() => return,
+            accepted = tokio::time::timeout(HANDSHAKE_WITHIN, tls.accept(stream)) => accepted,
+        };
+        match accepted {
             Ok(Ok(stream)) => self.speak(TokioIo::new(stream), peer, connection).await,
             Ok(Err(error)) => debug!(%peer, %error, "no TLS"),
             Err(_) => debug!(%peer, "TLS took too long"),
@@ -96,18 +104,19 @@ impl Front {
 
     async fn speak<S>(self: Arc<Self>, stream: S, peer: SocketAddr, connection: Connection)
     where
-        S: Read + Write + Unpin + Send + 'static,
+        S: Read + Write + Socket + Unpin + Send + 'static,
     {
         let limits = self.app.limits();
         let (connection, delivery) = (Arc::new(connection), Arc::new(Delivery::default()));
+        let peer_state = Arc::new(Peer::default());
         let from: Arc<str> = peer.ip().to_string().into();
         let service = hyper::service::service_fn({
-            let (front, connection, delivery) =
-                (self.clone(), connection.clone(), delivery.clone());
+            let (front, connection, delivery, peer_state) =
+                (self.clone(), connection.clone(), delivery.clone(), peer_state.clone());
             move |request| {
                 let (from, delivery) = (from.clone(), delivery.clone());
                 let asked = Asked { at: Instant::now(), from, delivery };
-                front.clone().handle(request, asked, connection.clone())
+                front.clone().handle(request, asked, connection.clone(), peer_state.clone())
             }
         });
         let mut builder = http1::Builder::new();
@@ -116,8 +125,8 @@ impl Front {
             .header_read_timeout(limits.head_within)
             .max_buf_size(limits.max_head.max(8192))
             .max_headers(HEADERS_MOST);
-        let mut speaking =
-            std::pin::pin!(builder.serve_connection(Told::new(stream, delivery), service));
+        let wire = Wire::new(stream, delivery, peer_state.clone());
+        let mut speaking = std::pin::pin!(builder.serve_connection(wire, service));
         let mut is_ending = false;
         loop {
             tokio::select! {
@@ -129,6 +138,10 @@ impl Front {
                     return;
                 }
                 () = connection.close.cancelled() => return,
+                () = so(|| peer_state.is_gone()) => {
+                    debug!(%peer, "the peer left");
+                    return;
+                }
                 () = self.app.draining.cancelled(), if !is_ending => {
                     is_ending = true;
                     speaking.as_mut().graceful_shutdown();
@@ -142,11 +155,13 @@ impl Front {
         request: hyper::Request<Incoming>,
         asked: Asked,
         connection: Arc<Connection>,
+        peer: Arc<Peer>,
     ) -> Result<Response, Infallible> {
         connection.busy();
         let _in_flight = InFlight::begin(&self.app);
         let began = asked.at;
         let (head, body) = request.into_parts();
+        let has_body = !http_body::Body::is_end_stream(&body);
         let (method, span) = (trace::method(&head.method), trace::span(&head));
         // A copy: the head is a part of what was read, and would keep all of that while somebody waits.
         let path: Box<str> = head.uri.path().into();
@@ -161,13 +176,18 @@ impl Front {
             None => Err(Problem::new(Kind::NotFound, "there is no such path; see /openapi.json")),
         };
         let mut response = answered.unwrap_or_else(|problem| {
-            span.in_scope(|| debug!(kind = ?problem.kind, "{}", problem.detail()));
+            // As a field: it may quote the request, and a line break in a message begins another line.
+            span.in_scope(|| debug!(kind = ?problem.kind, why = problem.detail(), "refused"));
             problem.render(&path)
         });
         secure(&mut response);
         let took = began.elapsed();
         let route = found.map_or("none", |found| found.template);
         let code = response.status().as_u16();
+        peer.may_send_on(has_body && code >= 400);
+        if self.app.leaving.is_cancelled() {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         self.app.metrics.http.answered(route, method, code, took);
         span.in_scope(|| debug!(code, ms = took.as_secs_f64() * 1e3, "answered"));
         // A stream goes on, unless only its head was asked for.
@@ -176,6 +196,11 @@ impl Front {
         }
         Ok(response)
     }
+}
+
+/// Ready once this is so. Asked only when the task is polled, so for what changes while it is.
+async fn so(is_so: impl Fn() -> bool) {
+    std::future::poll_fn(|_| if is_so() { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
 /// What goes out when there is no room for one more connection, before anything was read.

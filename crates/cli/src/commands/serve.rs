@@ -27,8 +27,9 @@ use reload::InForce;
     after_help = "Serves the SQLite file unless --backend says otherwise. Stateless: several may serve \
                   the same nodes behind a load balancer.\n\n\
                   Prints one line on standard output when it listens; logs go to standard error. \
-                  SIGTERM and SIGINT end it when all requests are answered; SIGHUP makes it read the \
-                  settings file, tokens and certificates again.\n\n\
+                  SIGTERM ends it after --drain-notice, SIGINT now, when all requests are answered; a second \
+                  signal ends it at once. SIGHUP makes it read the settings file, tokens and certificates \
+                  again.\n\n\
                   All of it but --trust-new-nodes may also stand below [serve] in the settings file, by the \
                   name of the flag; a flag goes before it.\n\n\
                   Example:\n  leasehold token new --file tokens.toml --name billing --scope 'lock:billing/*' --scope read\n  \
@@ -80,7 +81,10 @@ pub(crate) struct Args {
     /// Admit the nodes at once if all of them are there and none knows this cluster
     #[arg(long)]
     trust_new_nodes: bool,
-    /// How long shutting down may take [default: 10s]
+    /// Upon SIGTERM, how long to serve on while /readyz says no, for load balancers [default: 5s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) drain_notice: Option<Duration>,
+    /// How long shutting down may take after that [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) drain: Option<Duration>,
 }
@@ -120,15 +124,32 @@ pub(crate) async fn exec(args: &Args, global: &Global, context: &Context) -> Res
     info!(target: "leasehold_server", %url, backend = kind, nodes, "listening");
     notify::tell("READY=1");
     let mut in_force = InForce { flags: args, global, context, kind, serve };
-    while !ends.next_is_end().await {
-        notify::tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", notify::monotonic_micros()));
-        in_force.reload(&server);
-        notify::tell("READY=1");
-    }
+    let has_time = loop {
+        match ends.next().await {
+            Told::ReadAgain => {
+                notify::tell(&format!(
+                    "RELOADING=1\nMONOTONIC_USEC={}",
+                    notify::monotonic_micros()
+                ));
+                in_force.reload(&server);
+                notify::tell("READY=1");
+            }
+            Told::EndSoon => break true,
+            Told::EndNow => break false,
+        }
+    };
     info!(target: "leasehold_server", "shutting down");
     notify::tell("STOPPING=1");
+    let notice = in_force.serve.drain_notice.value;
+    let stopped = async {
+        if has_time {
+            server.announce_end();
+            tokio::time::sleep(notice).await;
+        }
+        server.stop().await
+    };
     let in_time = tokio::select! {
-        in_time = server.stop() => in_time,
+        in_time = stopped => in_time,
         // A second signal: at once.
         () = ends.end() => false,
     };
@@ -150,6 +171,16 @@ fn allow_many_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
+/// What a signal says.
+#[derive(PartialEq, Eq)]
+enum Told {
+    /// Balancers are to notice first.
+    EndSoon,
+    /// Somebody waits at a terminal.
+    EndNow,
+    ReadAgain,
+}
+
 /// The signals that a server knows.
 struct Ends {
     terminate: tokio::signal::unix::Signal,
@@ -166,17 +197,16 @@ impl Ends {
         })
     }
 
-    /// Whether the next one says to end; otherwise to read again.
-    async fn next_is_end(&mut self) -> bool {
+    async fn next(&mut self) -> Told {
         tokio::select! {
             biased;
-            _ = self.terminate.recv() => true,
-            _ = self.interrupt.recv() => true,
-            _ = self.hang_up.recv() => false,
+            _ = self.terminate.recv() => Told::EndSoon,
+            _ = self.interrupt.recv() => Told::EndNow,
+            _ = self.hang_up.recv() => Told::ReadAgain,
         }
     }
 
     async fn end(&mut self) {
-        while !self.next_is_end().await {}
+        while self.next().await == Told::ReadAgain {}
     }
 }

@@ -20,7 +20,7 @@ use crate::logging::LogFormat;
 
 /// The keys of the table, which are the names of the flags. Not `trust-new-nodes`: that is somebody's
 /// word for one start.
-pub(super) const KEYS: [(&str, Kind); 14] = [
+pub(super) const KEYS: [(&str, Kind); 15] = [
     ("listen", Kind::Text),
     ("tokens", Kind::Text),
     ("tls-cert", Kind::Text),
@@ -34,8 +34,12 @@ pub(super) const KEYS: [(&str, Kind); 14] = [
     ("max-waiters-per-token", Kind::Text),
     ("max-requests-per-token", Kind::Text),
     ("metrics-lock", Kind::List),
+    ("drain-notice", Kind::Text),
     ("drain", Kind::Text),
 ];
+
+/// A load balancer asks every second or two, and believes the second answer.
+const DRAIN_NOTICE: Duration = Duration::from_secs(5);
 
 /// What is in force at a server.
 #[derive(Debug)]
@@ -53,6 +57,7 @@ pub(crate) struct Serve {
     max_waiters_per_token: Setting<usize>,
     max_requests_per_token: Setting<usize>,
     metrics_lock: Setting<Vec<String>>,
+    pub(crate) drain_notice: Setting<Duration>,
     drain: Setting<Duration>,
 }
 
@@ -91,6 +96,7 @@ impl Serve {
                 limits.max_requests_per_token,
             )?,
             metrics_lock: file("metrics-lock").or_list(&flags.metrics_lock),
+            drain_notice: time("drain-notice", flags.drain_notice, DRAIN_NOTICE)?,
             drain: time("drain", flags.drain, limits.drain)?,
         })
     }
@@ -205,6 +211,7 @@ impl Serve {
             plain(&self.max_waiters_per_token),
             plain(&self.max_requests_per_token),
             (locks, &self.metrics_lock.source),
+            time(&self.drain_notice),
             time(&self.drain),
         ];
         let rows = KEYS.iter().zip(values);

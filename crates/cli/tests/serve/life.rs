@@ -31,13 +31,48 @@ fn a_signal_ends_it_when_everybody_is_answered() {
         server.until("it waits", |server| {
             http_get(server.addr(), "/v1/locks/l").unwrap().body.contains(r#""waiters":1"#)
         });
+        let announced = std::time::Instant::now();
         server.signal(signal);
+        if signal == Signal::TERM {
+            // A load balancer asks on a connection of its own, and others still acquire meanwhile.
+            server.until("balancers are told", |server| {
+                http_get(server.addr(), "/readyz").is_ok_and(|answer| answer.status == 503)
+            });
+            let late = http_send(server.addr(), "POST", "/v1/locks/late/leases", "{}").unwrap();
+            assert_eq!(late.status, 201);
+        }
         let mut answer = String::new();
         waiter.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
         assert!(answer.contains("urn:leasehold:problem:shutting-down"), "{answer}");
         assert!(answer.to_lowercase().contains("retry-after: 1"), "{answer}");
         assert_eq!(server.end(), Some(0), "{}", server.log());
+        let took = announced.elapsed();
+        assert_eq!(took >= Duration::from_secs(5), signal == Signal::TERM, "{took:?}");
+    }
+}
+
+/// What a caller sends may stand in a log, and a log is read line by line.
+#[test]
+fn no_request_forges_a_line_of_the_log() {
+    for format in ["text", "json"] {
+        let server = Server::start(&["--log-format", format], |command, _| {
+            command.env("LEASEHOLD_LOG", "leasehold_server=trace,leasehold=trace");
+        });
+        for (path, body) in [
+            ("/v1/locks/l/leases", r#"{"x\n2026-01-01 WARN leasehold::audit: forged": 1}"#),
+            ("/v1/locks/l/leases", r#"{"ttl_ms": "x\n2026-01-01 WARN leasehold::audit: forged"}"#),
+            ("/v1/locks/a%0AWARN%20forged/leases", "{}"),
+            ("/v1/leases/a%0AWARN%20forged/renew", "{}"),
+            ("/v1/locks/l/leases?x=%0AWARN%20forged", "{}"),
+        ] {
+            assert!(http_send(server.addr(), "POST", path, body).unwrap().status >= 200);
+        }
+        server.until("they are logged", |server| server.log().matches("answered").count() >= 5);
+        for line in server.log().lines() {
+            let is_own = line.starts_with('{') || line.contains(" leasehold");
+            assert!(is_own && !line.starts_with("2026-01-01 WARN"), "{line}");
+        }
     }
 }
 

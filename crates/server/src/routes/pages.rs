@@ -35,7 +35,7 @@ pub(crate) fn ready(ask: &Ask) -> Response {
     let app = &ask.app;
     let nodes = app.locks.nodes();
     let (available, quorum) = (view::available(&nodes), app.locks.quorum());
-    let (status, word) = if app.draining.is_cancelled() {
+    let (status, word) = if app.leaving.is_cancelled() {
         (StatusCode::SERVICE_UNAVAILABLE, "draining")
     } else if available < quorum {
         (StatusCode::SERVICE_UNAVAILABLE, "no-quorum")

@@ -47,8 +47,10 @@ pub(crate) fn of_lock(ask: Box<Ask>) -> Result<Response, Problem> {
 
 fn stream(ask: Box<Ask>, caller: Caller, lock: Option<LockName>) -> Result<Response, Problem> {
     let from: From = ask.query()?;
-    let header = ask.head.headers.get("last-event-id").and_then(|value| value.to_str().ok());
-    let last = header.map(str::to_owned).or(from.last_event_id);
+    // One that is no text is none of ours, so its sender has missed something.
+    let header = ask.head.headers.get("last-event-id");
+    let header = header.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let last = header.or(from.last_event_id);
     let app = ask.app;
     let (missed, ear) = app.events.listen(last.as_deref());
     let mut out = VecDeque::new();

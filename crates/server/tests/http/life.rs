@@ -42,6 +42,21 @@ async fn shutting_down_answers_everybody_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
+async fn whoever_asks_after_the_end_was_announced_is_served_and_told_to_connect_anew() {
+    let running = Running::new().await;
+    let mut kept = running.connect().await;
+    assert_eq!(kept.ask("GET", "/readyz", &[], "").await.status, 200);
+    running.server.announce_end();
+    let ready = running.ask("GET", "/readyz", "").await;
+    assert_eq!((ready.status, &ready.json["status"]), (503, &"draining".into()));
+    let granted = kept.ask("POST", "/v1/locks/l/leases", &[], "{}").await;
+    assert_eq!((granted.status, granted.header("connection")), (201, Some("close")), "{granted:?}");
+    assert!(kept.until(b"never sent").await.is_none());
+    assert_eq!(running.ask("POST", "/v1/locks/m/leases", "{}").await.status, 201);
+    assert!(running.server.stop().await, "in time");
+}
+
+#[tokio::test]
 async fn who_asks_while_it_shuts_down_is_told_so() {
     let running = Running::new().await;
     // Two requests that are not complete yet.

@@ -30,6 +30,20 @@ async fn too_much_of_anything_is_refused_with_its_own_status() {
     assert_eq!(running.ask("GET", "/healthz", "").await.status, 200);
 }
 
+/// A connection that is closed while its peer still sends is reset, and takes the answer along.
+#[tokio::test]
+async fn whoever_sends_too_large_a_body_can_read_why_it_is_refused() {
+    let running = Running::new().await;
+    for _ in 0..20 {
+        let mut connection = running.connect().await;
+        let body = format!(r#"{{"holder": "{}"}}"#, "x".repeat(4_000_000));
+        connection.send("POST", "/v1/locks/l/leases", &[], &body).await;
+        let answer = connection.answer().await;
+        assert_eq!((answer.status, answer.problem()), (413, "payload-too-large"));
+        assert!(connection.until(b"never sent").await.is_none(), "the connection ends");
+    }
+}
+
 #[tokio::test]
 async fn waiters_and_requests_are_limited_for_each_caller() {
     let running = Running::with(|settings| {
@@ -130,6 +144,30 @@ async fn a_connection_that_never_begins_tls_is_closed_in_time() {
     let mut silent = running.connect().await;
     let ended = tokio::time::timeout(Duration::from_secs(60), silent.stream.read_u8()).await;
     assert!(ended.expect("a minute is too long").is_err(), "nothing was said");
+}
+
+#[tokio::test]
+async fn connections_that_never_begin_tls_make_room_for_others() {
+    let files = leasehold_testkit::TlsFiles::generate();
+    let (cert, key) = (files.server_cert(), files.server_key());
+    let tls = leasehold_server::TlsFiles { cert, key, client_ca: None };
+    let running = Running::with(|settings| {
+        settings.tls = Some(tls);
+        settings.limits.max_connections = 20;
+    })
+    .await;
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(running.connect().await);
+    }
+    let mut ended = 0;
+    for connection in &mut silent {
+        let end = connection.stream.read_u8();
+        // Long before a handshake takes too long.
+        let end = tokio::time::timeout(Duration::from_millis(50), end).await;
+        ended += usize::from(end.is_ok());
+    }
+    assert!(ended >= 80, "only {ended} of 100 made room, and 20 are the most");
 }
 
 #[tokio::test]

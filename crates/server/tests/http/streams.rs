@@ -130,3 +130,13 @@ async fn the_overview_comes_by_itself_while_somebody_listens() {
     let whole = running.ask("GET", "/v1/overview", "").await.json;
     assert!(whole["series"]["points"].is_array() && whole["rates"].is_object(), "{whole}");
 }
+
+#[tokio::test]
+async fn whoever_comes_with_an_id_that_is_no_text_is_told_to_look_anew() {
+    let running = Running::new().await;
+    for last in ["é", "\u{80}", "nonsense"] {
+        let mut stream = listen(&running, "/v1/events", Some(last)).await;
+        assert_eq!(next(&mut stream).await.data["resumed"], false);
+        assert_eq!(next(&mut stream).await.kind, "reset", "{last:?}");
+    }
+}

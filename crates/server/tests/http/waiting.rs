@@ -63,6 +63,52 @@ async fn waiting_in_vain_tells_who_holds_it_and_how_many_were_ahead() {
     assert_eq!(running.metric(timeouts).await, 1.0);
 }
 
+/// What stands behind a request is read only when the request is answered.
+#[tokio::test]
+async fn a_waiter_that_sent_more_and_closed_leaves_the_queue() {
+    let running = Running::new().await;
+    let (id, _) = running.acquire("l", r#"{"ttl_ms": 60000}"#).await;
+    for more in [1, 5_000, 16 * 1024, 100_000] {
+        for closes_its_side_only in [true, false] {
+            let mut waiter = running.connect().await;
+            waiter.send("POST", "/v1/locks/l/leases", &[], WAIT).await;
+            eventually("it waits", async || waiters(&running).await == 1).await;
+            waiter.stream.write_all(&vec![b'x'; more]).await.unwrap();
+            if closes_its_side_only {
+                waiter.stream.shutdown().await.unwrap();
+                eventually("it left", async || waiters(&running).await == 0).await;
+            }
+            drop(waiter);
+            eventually("it left", async || waiters(&running).await == 0).await;
+        }
+    }
+    running.ask("DELETE", &format!("/v1/leases/{id}"), "").await;
+    assert!(running.is_free("l").await, "nobody took it for somebody who is gone");
+}
+
+#[tokio::test]
+async fn requests_behind_one_that_waits_are_answered_in_turn() {
+    let running = Running::new().await;
+    let (id, _) = running.acquire("l", r#"{"ttl_ms": 60000}"#).await;
+    let mut waiter = running.connect().await;
+    waiter.send("POST", "/v1/locks/l/leases", &[], WAIT).await;
+    eventually("it waits", async || waiters(&running).await == 1).await;
+    // More of them than are read ahead.
+    for number in 0..500 {
+        waiter.send("POST", "/v1/locks/m/leases", &[], r#"{"holder": "next"}"#).await;
+        if number < 20 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    running.ask("DELETE", &format!("/v1/leases/{id}"), "").await;
+    assert_eq!(waiter.answer().await.json["name"], "l");
+    let second = waiter.answer().await;
+    assert_eq!((second.status, &second.json["holder"]), (201, &"next".into()), "{second:?}");
+    for _ in 1..500 {
+        assert_eq!(waiter.answer().await.status, 423);
+    }
+}
+
 #[tokio::test]
 async fn a_waiter_whose_connection_closes_leaves_the_queue() {
     let running = Running::new().await;
