@@ -148,6 +148,8 @@ pub struct Admission {
     minds_jumps: bool,
     /// By how much the clock went ahead, and when that was noticed; not older than a quarantine.
     jumps: Vec<ClockJump>,
+    /// When it was noticed last that what it granted is gone, and what became of it.
+    gone: Option<(Moment, String)>,
     /// The longest Ttl that was met here, which says for how long jumps matter.
     max_ttl: Duration,
     line: Line,
@@ -312,6 +314,7 @@ impl Admission {
             clock,
             minds_jumps: true,
             jumps: Vec::new(),
+            gone: None,
             line: Line::Unknown,
             admitted: None,
             watched: None,
@@ -355,6 +358,11 @@ impl Admission {
     /// By how much its clock went ahead within the time of a quarantine.
     pub fn jumps(&self) -> &[ClockJump] {
         &self.jumps
+    }
+
+    /// When it was noticed last that what it granted is gone, and what became of it.
+    pub fn gone(&self) -> Option<&(Moment, String)> {
+        self.gone.as_ref()
     }
 
     /// Whether it waits for what the others say, and is to be examined again when they have.
@@ -471,6 +479,17 @@ impl Admission {
     pub fn down(&mut self, error: NodeError) {
         self.admitted = None;
         self.standing = Standing::Down(error);
+    }
+
+    /// The node's data were removed or replaced, which was noticed at `now`: what it granted is gone.
+    /// Says whether that is news.
+    pub fn forgot(&mut self, now: Moment, reason: String) -> bool {
+        let is_news = !matches!(self.standing, Standing::Down(NodeError::Gone { .. }));
+        if is_news {
+            self.gone = Some((now, reason.clone()));
+        }
+        self.down(NodeError::Gone { reason });
+        is_news
     }
 
     /// Judges what the node says of itself. `life` is 128 fresh random bits, used if the node needs

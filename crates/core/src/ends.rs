@@ -61,6 +61,16 @@ impl Ends {
         }
     }
 
+    /// Whether a quorum of others can be free by now, because nodes forgot what they keep: `gone` says
+    /// when that was noticed. What a node took in after that it knows.
+    pub fn are_gone(&self, quorum: Quorum, gone: impl Fn(usize) -> Option<Moment>) -> bool {
+        let keeps = |(node, end): &(usize, &Option<End>)| {
+            end.is_some_and(|end| gone(*node).is_none_or(|gone| end.asked_at > gone))
+        };
+        let keeping = self.nodes.iter().enumerate().filter(keeps).count();
+        keeping < quorum.nodes() - quorum.needed() + 1
+    }
+
     /// The moment at which a quorum of others could have been free, if the clocks of nodes jumped as
     /// `jumps` says: until then every quorum has a node that keeps the lease.
     pub fn deadline<'a>(&self, quorum: Quorum, jumps: impl Fn(usize) -> &'a [ClockJump]) -> Moment {
@@ -296,6 +306,34 @@ mod tests {
         let mut nothing = Ends::default();
         nothing.merge(&bench.ends);
         assert_eq!(nothing, bench.ends);
+    }
+
+    #[test]
+    fn a_lease_is_gone_when_so_many_nodes_forgot_it_that_a_quorum_of_others_is_free() {
+        for (nodes, granted, forgot, is_gone) in [
+            (1, 1, 0, false),
+            (1, 1, 1, true),
+            (3, 2, 0, false),
+            (3, 2, 1, true),
+            (3, 3, 1, false),
+            (3, 3, 2, true),
+            (4, 3, 1, false),
+            (4, 3, 2, true),
+        ] {
+            let bench = Bench::new(nodes, granted);
+            let gone = |node| (node < forgot).then_some(ms(100));
+            let found = bench.ends.are_gone(bench.quorum, gone);
+            assert_eq!(found, is_gone, "{granted} of {nodes}, {forgot} forgot");
+        }
+    }
+
+    #[test]
+    fn what_a_node_took_in_after_it_forgot_it_keeps() {
+        let mut bench = Bench::new(1, 1);
+        bench.extend(100, 110, &[0]);
+        assert!(bench.ends.are_gone(bench.quorum, |_| Some(ms(100))), "asked at the same moment");
+        bench.extend(200, 210, &[0]);
+        assert!(!bench.ends.are_gone(bench.quorum, |_| Some(ms(100))));
     }
 
     #[test]

@@ -21,6 +21,11 @@ pub enum LossReason {
         /// How much earlier than it would have ended.
         by: Duration,
     },
+    /// Its nodes do not know of it any more, and may have granted the lock to another.
+    Forgotten {
+        /// What became of them.
+        reason: String,
+    },
     /// The longest time that the caller allowed is over.
     MaxHold {
         /// That time.
@@ -44,6 +49,8 @@ pub struct Keeper {
     last_failure: Option<String>,
     /// How much earlier the lease ends than it would have, because clocks went ahead.
     cut_by: Duration,
+    /// Why no node keeps it any more.
+    forgotten: Option<String>,
 }
 
 /// What a keeper wants.
@@ -72,6 +79,7 @@ impl Keeper {
             refresh_above: None,
             last_failure: None,
             cut_by: Duration::ZERO,
+            forgotten: None,
         }
     }
 
@@ -124,11 +132,7 @@ impl Keeper {
             return KeeperStep::Lost(LossReason::MaxHold { limit });
         }
         if now >= self.lease.deadline {
-            let reason = match self.cut_by {
-                Duration::ZERO => LossReason::Expired { last: self.last_failure.clone() },
-                by => LossReason::ClocksAhead { by },
-            };
-            return KeeperStep::Lost(reason);
+            return KeeperStep::Lost(self.reason());
         }
         if self.extends && now >= self.next_extend {
             return KeeperStep::Extend;
@@ -141,6 +145,22 @@ impl Keeper {
             wake = wake.min(end);
         }
         KeeperStep::WaitUntil(wake)
+    }
+
+    fn reason(&self) -> LossReason {
+        match (&self.forgotten, self.cut_by) {
+            (Some(reason), _) => LossReason::Forgotten { reason: reason.clone() },
+            (None, Duration::ZERO) => LossReason::Expired { last: self.last_failure.clone() },
+            (None, by) => LossReason::ClocksAhead { by },
+        }
+    }
+
+    /// The nodes forgot the lease: it is over.
+    pub fn forgotten(&mut self, now: Moment, reason: String) {
+        if now < self.lease.deadline {
+            self.lease.deadline = now;
+            self.forgotten = Some(reason);
+        }
     }
 
     /// The nodes keep the lease until `deadline` only, because their clocks went ahead.
@@ -251,6 +271,7 @@ impl fmt::Display for LossReason {
                 f,
                 "the clocks of its nodes went ahead, or this machine stood still, so it ended {by:.1?} early"
             ),
+            Self::Forgotten { reason } => f.write_str(reason),
             Self::MaxHold { limit } => write!(f, "it was held for max_hold, {limit:?}"),
         }
     }
@@ -497,6 +518,18 @@ mod tests {
         // An answer cannot bring it back.
         keeper.extended(ms(2400), ms(5400), SEVEN);
         assert_eq!(keeper.lease().deadline, ms(2400));
+    }
+
+    #[test]
+    fn a_lease_that_its_nodes_forgot_is_over_at_once_and_no_answer_brings_it_back() {
+        let mut keeper = Keeper::new(lease(), ms(0), true, None);
+        let reason = "the file was removed".to_owned();
+        keeper.forgotten(ms(500), reason.clone());
+        let lost = KeeperStep::Lost(LossReason::Forgotten { reason });
+        assert_eq!(keeper.step(ms(500)), lost);
+        keeper.extended(ms(501), ms(4000), SEVEN);
+        keeper.forgotten(ms(600), "again".into());
+        assert_eq!((keeper.lease().deadline, keeper.step(ms(601))), (ms(500), lost));
     }
 
     #[test]

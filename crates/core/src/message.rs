@@ -282,6 +282,12 @@ pub enum NodeError {
         /// What it was.
         reason: String,
     },
+    /// What the node granted is known to nobody who asks it from now on: its data were removed, or
+    /// replaced by others. Its leases are over.
+    Gone {
+        /// What became of it.
+        reason: String,
+    },
     /// Too much waits for this node already: the request was not sent, nor will it be.
     Overloaded {
         /// How much, and since when.
@@ -380,6 +386,7 @@ impl fmt::Display for NodeError {
             | Self::Denied { reason }
             | Self::Rejected { reason }
             | Self::NotVoting { reason }
+            | Self::Gone { reason }
             | Self::Overloaded { reason } => f.write_str(reason),
             Self::Garbled { reason } => write!(f, "unexpected answer: {reason}"),
         }

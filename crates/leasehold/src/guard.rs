@@ -327,7 +327,8 @@ impl Held {
         self.plan(self.cluster.now());
     }
 
-    /// Moves the deadline to when the nodes really end the lease, if that is earlier.
+    /// Moves the deadline to when the nodes really end the lease, if that is earlier; to now, if they
+    /// forgot it.
     fn hold_against_clocks(&self, state: &mut HeldState) {
         let times = self.cluster.times_ahead();
         if times == 0 {
@@ -337,6 +338,9 @@ impl Held {
         let HeldState { keeper, ends, proof, .. } = state;
         proof.tell(ends, keeper.lease(), self.cluster.drift);
         keeper.cut(self.cluster.deadline_of(ends));
+        if let Some(reason) = self.cluster.forgot(ends) {
+            keeper.forgotten(self.cluster.now(), reason);
+        }
         self.deadline.store(keeper.lease().deadline.as_nanos(), Ordering::Release);
         self.times_ahead.store(times, Ordering::Release);
     }

@@ -30,7 +30,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 fn rejected(answer: Answer) -> String {
     match answer {
-        Err(NodeError::Rejected { reason }) => reason,
+        Err(NodeError::Rejected { reason } | NodeError::Gone { reason }) => reason,
         other => panic!("expected to be rejected, got {other:?}"),
     }
 }

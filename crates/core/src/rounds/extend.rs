@@ -1,7 +1,7 @@
 //! Ask all nodes to keep the lease, and to take it back where it was lost.
 
-use super::Ballot;
-use crate::{Answer, Drift, Fence, Lease, Moment, Quorum, Reply, Request, Tally};
+use super::{Ballot, Vote};
+use crate::{Answer, Drift, Fence, Lease, Moment, NodeError, Quorum, Reply, Request, Tally};
 
 /// One attempt to extend. A failed one changes nothing: the old deadline stands.
 #[derive(Debug, Clone)]
@@ -102,9 +102,11 @@ impl ExtendRound {
     /// Whether so many nodes know that they do not have it any more that no quorum can. A stranger
     /// does not look at its locks.
     pub fn is_lost(&self) -> bool {
-        let without = self
-            .ballot
-            .count(|reply| !matches!(reply, Reply::Extended { .. } | Reply::Stranger { .. }));
+        let knows_not = |vote: &&Vote| match &vote.answer {
+            Ok(reply) => !matches!(reply, Reply::Extended { .. } | Reply::Stranger { .. }),
+            Err(error) => matches!(error, NodeError::Gone { .. }),
+        };
+        let without = self.ballot.votes().iter().flatten().filter(knows_not).count();
         self.quorum.nodes() - without < self.quorum.needed()
     }
 
@@ -131,7 +133,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Holder, LockName, NodeError, Ttl, WallMicros};
+    use crate::{Holder, LockName, Ttl, WallMicros};
 
     fn round(nodes: usize) -> ExtendRound {
         let lease = Lease {
@@ -198,6 +200,9 @@ mod tests {
         let mut stranger = round.clone();
         stranger.answer(Moment::default(), 4, Ok(Reply::Stranger { record: None }));
         assert!(stranger.step() == ExtendStep::Failed && !stranger.is_lost(), "it did not look");
+        let mut gone = round.clone();
+        gone.answer(Moment::default(), 4, Err(NodeError::Gone { reason: "removed".into() }));
+        assert!(gone.step() == ExtendStep::Failed && gone.is_lost());
         round.answer(Moment::default(), 4, Ok(Reply::Healed { clock: CLOCK }));
         assert!(round.step() == ExtendStep::Failed && round.is_lost());
     }

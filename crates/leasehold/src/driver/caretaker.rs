@@ -228,7 +228,19 @@ async fn write(
 
 /// It did not answer: the next answer may come from another server.
 fn gone(cluster: &Cluster, member: &Member, before: &Standing, error: NodeError) {
-    member.notes().admission.down(error);
+    let is_forgotten = {
+        let admission = &mut member.notes().admission;
+        match error {
+            NodeError::Gone { reason } => admission.forgot(cluster.now(), reason),
+            error => {
+                admission.down(error);
+                false
+            }
+        }
+    };
+    if is_forgotten {
+        cluster.clocks_went_ahead();
+    }
     {
         let mut roster = cluster.roster();
         roster.hide(member.index);

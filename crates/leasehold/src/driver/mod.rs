@@ -152,7 +152,8 @@ impl Cluster {
         self.policy.member(self.members[index].node.id().as_str())
     }
 
-    /// The clock of a node went ahead, so leases may end earlier than their holders believe.
+    /// The clock of a node went ahead, or a node forgot what it granted: leases may end earlier than
+    /// their holders believe.
     fn clocks_went_ahead(&self) {
         self.times_ahead.fetch_add(1, Ordering::AcqRel);
         let leases = self.rota.all(|due| match due {
@@ -164,7 +165,7 @@ impl Cluster {
         self.background.spawn(async move { leases.iter().for_each(Held::heed_clocks) });
     }
 
-    /// Grows when the clock of a node is found to have gone ahead.
+    /// Grows when leases may end earlier than their holders believe.
     pub(crate) fn times_ahead(&self) -> u64 {
         self.times_ahead.load(Ordering::Acquire)
     }
@@ -174,6 +175,15 @@ impl Cluster {
         let jumps: Vec<_> =
             self.members.iter().map(|member| member.notes().admission.jumps().to_vec()).collect();
         ends.deadline(self.quorum, |node| jumps.get(node).map_or(&[], Vec::as_slice))
+    }
+
+    /// What became of the nodes that kept a lease, if a quorum of others can be free since then.
+    pub(crate) fn forgot(&self, ends: &Ends) -> Option<String> {
+        let gone = |member: &Arc<Member>| member.notes().admission.gone().cloned();
+        let gone: Vec<_> = self.members.iter().map(gone).collect();
+        let reason = gone.iter().flatten().max_by_key(|(at, _)| *at)?.1.clone();
+        let at = |node: usize| gone.get(node)?.as_ref().map(|(at, _)| *at);
+        ends.are_gone(self.quorum, at).then_some(reason)
     }
 
     fn roster(&self) -> MutexGuard<'_, Roster> {

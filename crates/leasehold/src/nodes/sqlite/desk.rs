@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use leasehold_core::{Answer, NodeError, Request};
 
 use super::hints::Hint;
+use super::whereabouts::Whereabouts;
 use super::worker::Worker;
 use crate::node::Ask;
 
@@ -27,6 +28,8 @@ pub(super) enum Job {
     /// A request, and when it was made.
     Ask(Ask, Instant),
     Hint(Hint),
+    /// To see whether the file is still there.
+    Look,
 }
 
 impl Job {
@@ -64,6 +67,8 @@ struct State {
     jobs: VecDeque<Job>,
     /// Set when the node is dropped: from then on nothing new is begun.
     finish_by: Option<Instant>,
+    /// The thread will look at the file soon.
+    is_watching: bool,
     /// Nobody is there to carry out what is handed over.
     is_closed: bool,
 }
@@ -74,6 +79,7 @@ impl Desk {
             worker: Some(Box::new(worker)),
             jobs: VecDeque::new(),
             finish_by: None,
+            is_watching: false,
             is_closed: false,
         };
         Arc::new(Self { state: Mutex::new(state), called: Condvar::new() })
@@ -133,7 +139,7 @@ impl Desk {
         loop {
             let is_idle = state.jobs.is_empty() && state.finish_by.is_none();
             let Some(worker) = state.worker.take_if(|_| !is_idle) else {
-                state = self.called.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.rest(state);
                 continue;
             };
             let is_over = state.finish_by.is_some_and(|end| Instant::now() >= end);
@@ -146,6 +152,22 @@ impl Desk {
             job.settle(answer);
             state = self.state();
         }
+    }
+
+    /// Waits until there may be something to do. As long as there are leases, that is to look at the
+    /// file every so often.
+    fn rest<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let keeps_leases = state.worker.as_ref().is_some_and(|worker| worker.keeps_leases());
+        state.is_watching = keeps_leases && state.jobs.is_empty();
+        if !state.is_watching {
+            return self.called.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let waited = self.called.wait_timeout(state, Whereabouts::CHECK_EVERY);
+        let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() && state.jobs.is_empty() {
+            state.jobs.push_back(Job::Look);
+        }
+        state
     }
 
     /// Lets the thread finish what was asked.
@@ -180,7 +202,9 @@ impl Drop for Away<'_> {
         if let Some(job) = self.unfinished.take() {
             state.jobs.push_front(job);
         }
-        if !state.jobs.is_empty() || state.finish_by.is_some() {
+        let keeps_leases = state.worker.as_ref().is_some_and(|worker| worker.keeps_leases());
+        let is_to_watch = keeps_leases && !state.is_watching;
+        if is_to_watch || !state.jobs.is_empty() || state.finish_by.is_some() {
             self.desk.called.notify_one();
         }
     }

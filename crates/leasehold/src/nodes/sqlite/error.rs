@@ -42,6 +42,35 @@ pub enum SqliteError {
         /// The path.
         path: PathBuf,
     },
+    /// The file can be opened by another name.
+    #[error(
+        "the lock file {} has {links} names (hard links): whoever opens it by another one works \
+         with another journal and is granted the same locks; remove the other names (`find -samefile` \
+         lists them)",
+        path.display()
+    )]
+    HardLinks {
+        /// The file.
+        path: PathBuf,
+        /// How many names it has.
+        links: u64,
+    },
+    /// Something is mounted on the file itself.
+    #[error(
+        "{} is a mount point of its own: whoever opens the file where it came from works with \
+         another journal and is granted the same locks; mount its folder instead",
+        path.display()
+    )]
+    MountPoint {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The path led to another file when it was looked at again.
+    #[error("the lock file {} was removed or replaced while it was opened; try again", path.display())]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file has no content.
     #[error(
         "the lock file {} is empty: it may have lost its locks, so it is left alone; once no \

@@ -21,7 +21,7 @@ use super::error::SqliteError;
 use super::line::LINE_TABLE;
 use super::nanos;
 use super::patience::patiently;
-use super::whereabouts::Whereabouts;
+use super::whereabouts::{Inode, Whereabouts, refuse_other_names};
 
 /// `LHLD`: tells our files from those of every other program.
 const APPLICATION_ID: i64 = 0x4c48_4c44;
@@ -89,10 +89,14 @@ pub(super) fn open(
     let path = &std::path::absolute(path).map_err(|error| unusable(path, &error))?;
     match fs::metadata(path) {
         Ok(file) if !file.is_file() => return Err(SqliteError::NotAFile { path: path.clone() }),
-        Ok(file) if file.len() == 0 => return Err(SqliteError::Empty { path: path.clone() }),
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => create(path)?,
         Err(error) => return Err(unusable(path, &error)),
+    }
+    refuse_other_names(path)?;
+    let before = fs::metadata(path).map_err(|error| unusable(path, &error))?;
+    if before.len() == 0 {
+        return Err(SqliteError::Empty { path: path.clone() });
     }
     peek(path)?;
     let begun = Instant::now();
@@ -102,7 +106,7 @@ pub(super) fn open(
     let header = patiently(until, || Header::read(&connection)).map_err(|error| failed(&error))?;
     header.check(path)?;
     patiently(until, || prepare(&connection, boot, now)).map_err(|error| failed(&error))?;
-    let whereabouts = Whereabouts::of(&connection).map_err(|error| unusable(path, &error))?;
+    let whereabouts = Whereabouts::of(&connection, path, Inode::from(&before))?;
     // Until here closing left a journal of others alone; from here on the last one tidies up.
     tidy_at_close(&connection, true).map_err(|error| failed(&error))?;
     Ok((connection, whereabouts))
@@ -224,9 +228,8 @@ fn create(path: &Path) -> Result<(), SqliteError> {
         .mode(0o700)
         .create(folder)
         .map_err(|source| SqliteError::Folder { folder: folder.to_owned(), source })?;
-    let mut draft = OsString::from(".");
-    draft.push(name);
-    draft.push(format!(".{:032x}", crate::chance::nonce()));
+    let mut draft = draft_prefix(name);
+    draft.push(format!("{:032x}", crate::chance::nonce()));
     let draft = folder.join(draft);
     // SQLite gives the mode of the file to its -wal and -shm files, too.
     OpenOptions::new()
@@ -247,6 +250,34 @@ fn create(path: &Path) -> Result<(), SqliteError> {
         let _ = fs::remove_file(beside(&draft, suffix));
     }
     made.map_err(failed)
+}
+
+/// How the names of drafts of the file `name` begin; 32 hexadecimal digits follow.
+fn draft_prefix(name: &OsStr) -> OsString {
+    let mut prefix = OsString::from(".");
+    prefix.push(name);
+    prefix.push(".");
+    prefix
+}
+
+/// Removes the names that the lock file had while it was made, if whoever made it did not.
+pub(super) fn tidy_drafts(path: &Path) {
+    let Ok(path) = fs::canonicalize(path) else { return };
+    let (Some(folder), Some(name), Ok(file)) = (path.parent(), path.file_name(), Inode::of(&path))
+    else {
+        return;
+    };
+    let prefix = draft_prefix(name);
+    let is_draft = |name: &OsStr| {
+        let nonce = name.as_bytes().strip_prefix(prefix.as_bytes());
+        nonce.is_some_and(|nonce| nonce.len() == 32 && nonce.iter().all(u8::is_ascii_hexdigit))
+    };
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let draft = entry.path();
+        if is_draft(&entry.file_name()) && Inode::of(&draft).is_ok_and(|draft| draft == file) {
+            let _ = fs::remove_file(draft);
+        }
+    }
 }
 
 fn furnish(draft: &Path) -> rusqlite::Result<()> {
@@ -270,7 +301,7 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn unusable(path: &Path, error: &io::Error) -> SqliteError {
+pub(super) fn unusable(path: &Path, error: &io::Error) -> SqliteError {
     SqliteError::Unusable { path: path.to_owned(), reason: error.to_string() }
 }
 

@@ -3,7 +3,7 @@
 //! Here is the node. `desk` decides whether the caller or the node's thread carries a request out,
 //! `worker` does it, `table` has the statements and `judge` the rules for what they refuse, `file`
 //! how the file is found, made and checked, `checkpoint` writes its journal back, `whereabouts`
-//! notices that it went away, `patience` is how other processes are waited for. `line` has the
+//! notices that it went away, also while `leases` says that somebody holds one, `patience` is how other processes are waited for. `line` has the
 //! waiters of all processes, `hints` those of this one, and `bell` is how processes tell each other.
 //!
 //! Owners expire by the machine's boot-time clock, which all its processes share and which no
@@ -16,6 +16,7 @@ mod error;
 mod file;
 mod hints;
 mod judge;
+mod leases;
 mod line;
 mod patience;
 mod table;
@@ -40,10 +41,11 @@ pub use file::default_path;
 use checkpoint::Checkpointer;
 use desk::{Desk, Job};
 use hints::Hints;
+use leases::Leases;
 use table::Table;
-use worker::Worker;
+use worker::{Alarm, Worker};
 
-/// The file has no connection that could break and come back.
+/// The file has no connection that could break and come back. Only the end of the file counts as one.
 const GENERATION: u64 = 1;
 
 /// A lock file, shared by all processes of one machine.
@@ -54,7 +56,7 @@ pub struct SqliteNode {
     id: NodeId,
     desk: Arc<Desk>,
     hints: Arc<Hints>,
-    generation: watch::Sender<u64>,
+    generation: Arc<watch::Sender<u64>>,
 }
 
 impl SqliteNode {
@@ -70,19 +72,22 @@ impl SqliteNode {
             .map_err(|error| SqliteError::from_sqlite(path, Duration::ZERO, &error))?;
         let hints = Hints::new(Arc::clone(&clock));
         let table = Table { connection, clock, run_id, is_waited_for: Cell::new(false) };
-        let worker = Worker { table, whereabouts, checkpointer, hints: Arc::clone(&hints) };
+        let generation = Arc::new(watch::Sender::new(GENERATION));
+        let worker = Worker {
+            table,
+            whereabouts,
+            checkpointer,
+            hints: Arc::clone(&hints),
+            leases: Leases::default(),
+            alarm: Alarm { generation: Arc::clone(&generation), is_given: false },
+        };
         let desk = Desk::new(worker);
         let threads = Arc::clone(&desk);
         thread::Builder::new()
             .name("leasehold-sqlite".to_owned())
             .spawn(move || threads.work())
             .map_err(|source| SqliteError::Thread { source })?;
-        Ok(Self {
-            id: NodeId::new(format!("sqlite:{}", path.display())),
-            desk,
-            hints,
-            generation: watch::Sender::new(GENERATION),
-        })
+        Ok(Self { id: NodeId::new(format!("sqlite:{}", path.display())), desk, hints, generation })
     }
 }
 

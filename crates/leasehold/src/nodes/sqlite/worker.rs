@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold_core::{Answer, LockName, NodeError, Reply, Request};
+use tokio::sync::watch;
 
 use super::bell::News;
 use super::checkpoint::Checkpointer;
 use super::desk::{Done, Job};
 use super::hints::{Hint, Hints};
 use super::judge::Step;
+use super::leases::Leases;
 use super::table::Table;
 use super::whereabouts::Whereabouts;
 use super::{file, patience};
@@ -29,6 +31,15 @@ pub(super) struct Worker {
     pub(super) whereabouts: Whereabouts,
     pub(super) checkpointer: Checkpointer,
     pub(super) hints: Arc<Hints>,
+    pub(super) leases: Leases,
+    pub(super) alarm: Alarm,
+}
+
+/// Has the node examined at once when its file is gone.
+#[derive(Debug)]
+pub(super) struct Alarm {
+    pub(super) generation: Arc<watch::Sender<u64>>,
+    pub(super) is_given: bool,
 }
 
 /// Whether other processes are waited for.
@@ -46,6 +57,7 @@ impl Worker {
                 !matches!(*ask.request, Request::List { .. } | Request::ForgetIdle { .. })
             }
             Job::Hint(hint) => !matches!(hint, Hint::Beat),
+            Job::Look => false,
         };
         is_small && !self.checkpointer.is_overdue()
     }
@@ -62,6 +74,7 @@ impl Worker {
                 Err(error) if patience::is_busy(&error) => return None,
                 _ => None,
             },
+            Job::Look => return None,
         };
         self.checkpointer.look();
         let rest = self.freed_by(job, &answer).and_then(|lock| {
@@ -81,6 +94,11 @@ impl Worker {
             Job::Hint(hint) => {
                 // Nobody waits for it, and timers cover what is not told.
                 let _ = self.hint(hint, Instant::now() + RELEASE_PATIENCE);
+                None
+            }
+            Job::Look => {
+                self.leases.forget_ended(Instant::now());
+                self.objection(false);
                 None
             }
         };
@@ -126,24 +144,40 @@ impl Worker {
         } else if begun >= until {
             return Err(Failure::Other(NodeError::TimedOut { after: ask.limit }));
         }
-        let objection = match *ask.request {
-            Request::Probe => self.whereabouts.objection_now(),
-            _ => self.whereabouts.objection(),
-        };
-        if let Some(reason) = objection {
-            return Err(Failure::Other(NodeError::Rejected { reason }));
+        if let Some(reason) = self.objection(matches!(*ask.request, Request::Probe)) {
+            return Err(Failure::Other(NodeError::Gone { reason }));
         }
         if patience == Patience::None {
             until = begun;
         }
         let identity = ask.pass.as_ref().map(|pass| &*pass.record);
         let step = Step { request: &ask.request, identity, until };
-        self.table.apply(&step).map_err(|error| {
+        let reply = self.table.apply(&step).map_err(|error| {
             if patience::is_busy(&error) {
                 return Failure::Busy { waited: begun.elapsed() };
             }
             Failure::Other(NodeError::Rejected { reason: format!("SQLite: {error}") })
-        })
+        })?;
+        self.leases.note(begun, &ask.request, &reply);
+        Ok(reply)
+    }
+
+    /// Whether anybody must be told if the file goes away.
+    pub(super) fn keeps_leases(&self) -> bool {
+        self.leases.are_any()
+    }
+
+    /// Why the file is not to be used; looks only every so often, unless it is wanted `now`.
+    fn objection(&mut self, now: bool) -> Option<String> {
+        let objection = match now {
+            true => self.whereabouts.objection_now(),
+            false => self.whereabouts.objection(),
+        };
+        let was_given = std::mem::replace(&mut self.alarm.is_given, objection.is_some());
+        if objection.is_some() && !was_given {
+            self.alarm.generation.send_modify(|generation| *generation += 1);
+        }
+        objection
     }
 
     /// Closes the file.
