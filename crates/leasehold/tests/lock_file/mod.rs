@@ -1,5 +1,7 @@
 //! A lock file with its identity record, and the requests that tests make of it.
 
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

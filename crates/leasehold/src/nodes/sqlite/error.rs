@@ -149,6 +149,18 @@ pub enum SqliteError {
         /// The system's or SQLite's words.
         reason: String,
     },
+    /// The times in the file cannot be compared with the clock of this process.
+    #[error(
+        "cannot use the lock file {}: {source}; mount /proc, and start the process anew if it made \
+         a time namespace",
+        path.display()
+    )]
+    NoSharedClock {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The system gave no thread.
     #[error("cannot start a thread for the lock file: {source}")]
     Thread {

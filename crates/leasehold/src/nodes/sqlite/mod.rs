@@ -7,7 +7,7 @@
 //! waiters of all processes, `hints` those of this one, and `bell` is how processes tell each other.
 //!
 //! Owners expire by the machine's boot-time clock, which all its processes share and which no
-//! change of the wall clock moves.
+//! change of the wall clock moves. In a time namespace the process's own boot clock is another one.
 
 mod bell;
 mod checkpoint;
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use leasehold_core::{LockName, Moment};
 use tokio::sync::watch;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, SharedClock};
 use crate::node::{Ask, InLine, Node, NodeId, Place, Ticket, Watch, Watched};
 
 pub use error::SqliteError;
@@ -66,6 +66,9 @@ impl SqliteNode {
     /// Reads and, the first time, writes the disk: some milliseconds, at most five seconds if other
     /// processes are in the way.
     pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, SqliteError> {
+        let clock = SharedClock::of(clock)
+            .map_err(|source| SqliteError::NoSharedClock { path: path.to_owned(), source })?;
+        let clock: Arc<dyn Clock> = Arc::new(clock);
         let run_id = file::boot_id();
         let (mut connection, whereabouts) = file::open(path, &run_id, clock.now())?;
         let checkpointer = Checkpointer::of(&mut connection)
