@@ -1,19 +1,23 @@
-//! One file, several clocks: processes in time namespaces.
+//! One file, several clocks: processes in time namespaces, with other boot ids, and with none.
 
 #![cfg(all(feature = "sqlite", target_os = "linux"))]
 
 mod asking;
 mod lock_file;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use asking::ask;
 use leasehold::clock::{Clock, SystemClock};
 use leasehold_core::Reply;
 use leasehold_testkit::Namespace;
 use lock_file::{MINUTE, acquire, admitted, open, record, release};
+
+/// Far above what the processes of these tests take together.
+const SOON: Duration = Duration::from_secs(20);
 
 /// What another process is told that asks for the lock `l`.
 fn asker(path: &Path) -> Command {
@@ -95,4 +99,32 @@ fn a_process_that_cannot_tell_which_boot_clock_it_has_is_refused() {
     let answer = said(Namespace::Mounts.enter("mount -t tmpfs none /proc", &asker(&path)));
     assert!(answer.contains("nobody can tell in which time namespace"), "{answer}");
     assert!(answer.contains("mount /proc"), "{answer}");
+}
+
+#[test]
+fn a_killed_holders_lease_ends_although_processes_with_other_boot_ids_open_the_file() {
+    if Namespace::Mounts.skip() {
+        return;
+    }
+    for has_boot_id in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, id) = (folder.path().join("locks.db"), folder.path().join("boot_id"));
+        let ttl = Duration::from_secs(3);
+        let node = admitted(&path);
+        let begun = Instant::now();
+        let request = acquire("l", 1, SystemClock.wall().0, ttl);
+        assert_eq!(ask(&node, Some(&record()), request), Ok(Reply::Granted));
+        drop(node);
+        let mount = format!("mount --bind {} /proc/sys/kernel/random/boot_id", id.display());
+        for number in 0.. {
+            fs::write(&id, if has_boot_id { format!("boot-{number}") } else { String::new() })
+                .unwrap();
+            let answer = said(Namespace::Mounts.enter(&mount, &asker(&path)));
+            if answer == "granted" {
+                break;
+            }
+            assert!(begun.elapsed() < SOON, "after process {number} it still is {answer}");
+        }
+        assert!(begun.elapsed() >= ttl, "it was given away after {:?}", begun.elapsed());
+    }
 }

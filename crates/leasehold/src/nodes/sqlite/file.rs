@@ -13,15 +13,15 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use leasehold_core::Moment;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::error::SqliteError;
 use super::line::LINE_TABLE;
 use super::nanos;
 use super::patience::patiently;
 use super::whereabouts::{Inode, Whereabouts, refuse_other_names};
+use crate::clock::Clock;
 
 /// `LHLD`: tells our files from those of every other program.
 const APPLICATION_ID: i64 = 0x4c48_4c44;
@@ -72,8 +72,6 @@ fn path_below(xdg: Option<OsString>, home: Option<OsString>) -> Result<PathBuf, 
 }
 
 /// The kernel's name for the time since it was started; empty where there is none.
-///
-/// Without one, a reboot is not noticed: owners are then only kept from outliving their Ttl.
 pub(super) fn boot_id() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
@@ -83,7 +81,7 @@ pub(super) fn boot_id() -> String {
 pub(super) fn open(
     path: &Path,
     boot: &str,
-    now: Moment,
+    clock: &dyn Clock,
 ) -> Result<(Connection, Whereabouts), SqliteError> {
     // Absolute, so that SQLite never takes a name such as `file:x?mode=memory` for an address.
     let path = &std::path::absolute(path).map_err(|error| unusable(path, &error))?;
@@ -105,7 +103,7 @@ pub(super) fn open(
     let connection = connect(path).map_err(|error| failed(&error))?;
     let header = patiently(until, || Header::read(&connection)).map_err(|error| failed(&error))?;
     header.check(path)?;
-    patiently(until, || prepare(&connection, boot, now)).map_err(|error| failed(&error))?;
+    patiently(until, || prepare(&connection, boot, clock)).map_err(|error| failed(&error))?;
     let whereabouts = Whereabouts::of(&connection, path, Inode::from(&before))?;
     // Until here closing left a journal of others alone; from here on the last one tidies up.
     tidy_at_close(&connection, true).map_err(|error| failed(&error))?;
@@ -183,7 +181,7 @@ pub(super) fn tidy_at_close(connection: &Connection, tidy: bool) -> rusqlite::Re
 }
 
 /// Sets the connection up, and the owners' time after a reboot.
-fn prepare(connection: &Connection, boot: &str, now: Moment) -> rusqlite::Result<()> {
+fn prepare(connection: &Connection, boot: &str, clock: &dyn Clock) -> rusqlite::Result<()> {
     connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
     // NORMAL leaves out the fsync of each commit. What it can lose are the last commits before a
     // power loss or a crash of the kernel, never those of a process that is killed. Either changes
@@ -197,21 +195,30 @@ fn prepare(connection: &Connection, boot: &str, now: Moment) -> rusqlite::Result
     if stored == boot && !boot.is_empty() {
         return Ok(());
     }
-    begin_boot(connection, boot, now)
+    begin_boot(connection, boot, clock)
 }
 
-/// The clock that owners expire by starts again with each boot, so what is stored says nothing any
-/// more. Whoever owned a lock keeps it for one whole Ttl: too long rather than too short.
-fn begin_boot(connection: &Connection, boot: &str, now: Moment) -> rusqlite::Result<()> {
+/// The clock that owners expire by starts again with each boot. If it did, what is stored says
+/// nothing any more, and every owner keeps its lock for one whole Ttl: too long rather than too short.
+///
+/// Another boot id alone does not tell that it did: a container may show one of its own. What tells
+/// is a Ttl that begins in the future. If there is none, either the clock is the same, or it has run
+/// for as long since the reboot as it had when the last owner was written: then those that are over
+/// by it have had their Ttl.
+fn begin_boot(connection: &Connection, boot: &str, clock: &dyn Clock) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-    let stored: String = transaction.query_row("SELECT boot FROM meta", [], |row| row.get(0))?;
-    // Without boot ids all that can be seen is an owner whose Ttl begins in the future.
-    transaction.execute(
-        "UPDATE locks SET expires = ?1 + ttl
-          WHERE owner IS NOT NULL AND (?2 OR expires - ttl > ?1)",
-        params![nanos(now), stored != boot],
+    // Not before the write lock is there: what was written until then would begin in the future.
+    let now = nanos(clock.now());
+    let has_restarted: bool = transaction.query_row(
+        "SELECT EXISTS (SELECT 1 FROM locks WHERE expires - ttl > ?1)",
+        [now],
+        |row| row.get(0),
     )?;
-    transaction.execute("DELETE FROM line", [])?;
+    if has_restarted {
+        transaction
+            .execute("UPDATE locks SET expires = ?1 + ttl WHERE owner IS NOT NULL", [now])?;
+        transaction.execute("DELETE FROM line", [])?;
+    }
     transaction.execute("UPDATE meta SET boot = ?1", [boot])?;
     transaction.commit()
 }
@@ -307,7 +314,24 @@ pub(super) fn unusable(path: &Path, error: &io::Error) -> SqliteError {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::{Moment, WallMicros};
+    use rusqlite::params;
+
     use super::*;
+
+    /// A boot clock that stands still.
+    #[derive(Debug)]
+    struct At(Moment);
+
+    impl Clock for At {
+        fn now(&self) -> Moment {
+            self.0
+        }
+
+        fn wall(&self) -> WallMicros {
+            WallMicros(0)
+        }
+    }
 
     #[test]
     fn the_default_path_follows_the_xdg_rules() {
@@ -326,54 +350,105 @@ mod tests {
         assert!(error.contains("XDG_DATA_HOME") && error.contains("HOME"), "{error}");
     }
 
+    const HOUR: i64 = 3_600_000_000_000;
+
+    /// Adds a lock of an hour that was granted at this moment; without an owner, if it was released.
+    fn add(connection: &Connection, name: &str, is_owned: bool, granted: Moment) {
+        let row = params![name, is_owned.then_some("me"), nanos(granted) + HOUR, HOUR];
+        connection.execute("INSERT INTO locks VALUES (?1, ?2, ?3, ?4, 7)", row).unwrap();
+    }
+
+    /// When each lock's hour began, by name.
+    fn begun(connection: &Connection) -> Vec<(String, Moment)> {
+        let begun = "SELECT name, expires - ttl FROM locks ORDER BY 1";
+        let mut all = connection.prepare(begun).unwrap();
+        let at = |nanos: i64| Moment::from_nanos(nanos as u64);
+        all.query_map([], |row| Ok((row.get(0)?, at(row.get(1)?)))).unwrap().flatten().collect()
+    }
+
+    fn wanted<const N: usize>(locks: [(&str, Moment); N]) -> Vec<(String, Moment)> {
+        locks.map(|(name, moment)| (name.to_owned(), moment)).to_vec()
+    }
+
     #[test]
     fn after_a_reboot_every_owner_keeps_its_lock_for_one_more_ttl() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("locks.db");
         let at = Moment::from_millis;
-        let expiries = |connection: &Connection| -> Vec<(String, Option<i64>)> {
-            let mut all = connection.prepare("SELECT name, expires FROM locks ORDER BY 1").unwrap();
-            all.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().flatten().collect()
-        };
-        let (connection, _) = open(&path, "boot-1", at(0)).unwrap();
-        let hour = 3_600_000_000_000_i64;
-        for (name, owner, expires) in
-            [("far", true, 50 * hour), ("free", false, 9), ("past", true, 9)]
-        {
-            connection
-                .execute(
-                    "INSERT INTO locks VALUES (?1, ?2, ?3, ?4, 7)",
-                    params![name, owner.then_some("me"), expires, hour],
-                )
-                .unwrap();
-        }
-        let before = expiries(&connection);
+        let open = |boot: &str, now: u64| open(&path, boot, &At(at(now))).unwrap().0;
+        let connection = open("boot-1", 0);
+        add(&connection, "early", true, at(3));
+        add(&connection, "free", false, at(60));
+        add(&connection, "late", true, at(50));
+        let before = begun(&connection);
         drop(connection);
-        let (connection, _) = open(&path, "boot-1", at(5)).unwrap();
-        assert_eq!(expiries(&connection), before, "the same boot changes nothing");
-        drop(connection);
+        assert_eq!(begun(&open("boot-1", 70)), before, "the same boot changes nothing");
 
-        let (connection, _) = open(&path, "boot-2", at(5)).unwrap();
-        let renewed = Some(5_000_000 + hour);
-        let wanted = [("far", renewed), ("free", Some(9)), ("past", renewed)];
-        assert_eq!(expiries(&connection), wanted.map(|(name, expires)| (name.to_owned(), expires)));
-        drop(connection);
-        let (connection, _) = open(&path, "boot-2", at(77)).unwrap();
-        assert_eq!(expiries(&connection)[0].1, renewed, "once per boot");
+        let renewed = wanted([("early", at(55)), ("free", at(60)), ("late", at(55))]);
+        assert_eq!(begun(&open("boot-2", 55)), renewed, "a release at 60 was before the reboot");
+        assert_eq!(begun(&open("boot-2", 57)), renewed, "once per boot");
+    }
+
+    #[test]
+    fn another_boot_id_by_itself_gives_no_owner_any_more_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.db");
+        let at = Moment::from_millis;
+        for (number, boot) in ["host", "container", "host", "", "", "host"].into_iter().enumerate()
+        {
+            let now = at(100 + number as u64);
+            let (connection, _) = open(&path, boot, &At(now)).unwrap();
+            if number == 0 {
+                add(&connection, "l", true, now);
+                connection.execute("INSERT INTO line VALUES ('l', 'r', 1, 'p', 1)", []).unwrap();
+            }
+            assert_eq!(begun(&connection), wanted([("l", at(100))]), "{number}: {boot:?}");
+            let waiting = connection.query_row("SELECT count(*) FROM line", [], |row| row.get(0));
+            assert_eq!(waiting, Ok(1), "nobody loses its place");
+        }
     }
 
     #[test]
     fn without_boot_ids_no_owner_outlives_its_ttl() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("locks.db");
-        let (connection, _) = open(&path, "", Moment::from_millis(0)).unwrap();
-        connection.execute("INSERT INTO locks VALUES ('l', 'me', 9000, 100, 7)", []).unwrap();
-        drop(connection);
-        for (now, expires) in [(8900, 9000), (8899, 8999), (1000, 1100), (1050, 1100)] {
-            let (connection, _) = open(&path, "", Moment::from_nanos(now)).unwrap();
-            let found: i64 =
-                connection.query_row("SELECT expires FROM locks", [], |row| row.get(0)).unwrap();
-            assert_eq!(found, expires, "at {now}");
+        let at = Moment::from_millis;
+        let open = |now: u64| open(&path, "", &At(at(now))).unwrap().0;
+        add(&open(8900), "l", true, at(8900));
+        for (now, granted) in [(8900, 8900), (8899, 8899), (1000, 1000), (1050, 1000)] {
+            assert_eq!(begun(&open(now)), wanted([("l", at(granted))]), "at {now}");
         }
+    }
+
+    /// A boot clock that shows the moment at which it is asked for the first time, and `told` then.
+    #[derive(Debug)]
+    struct WhenAsked<'a>(&'a std::sync::atomic::AtomicBool);
+
+    impl Clock for WhenAsked<'static> {
+        fn now(&self) -> Moment {
+            self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+            Moment::from_millis(100)
+        }
+
+        fn wall(&self) -> WallMicros {
+            WallMicros(0)
+        }
+    }
+
+    #[test]
+    fn the_clock_is_read_when_nobody_else_can_write_any_more() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        static IS_READ: AtomicBool = AtomicBool::new(false);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.db");
+        let (connection, _) = open(&path, "boot-1", &At(Moment::default())).unwrap();
+        let writing = Transaction::new_unchecked(&connection, TransactionBehavior::Immediate);
+        let writing = writing.unwrap();
+        let other = connect(&path).unwrap();
+        let busy = begin_boot(&other, "boot-2", &WhenAsked(&IS_READ)).unwrap_err();
+        assert!(super::super::patience::is_busy(&busy) && !IS_READ.load(Ordering::SeqCst));
+        drop(writing);
+        begin_boot(&other, "boot-2", &WhenAsked(&IS_READ)).unwrap();
+        assert!(IS_READ.load(Ordering::SeqCst));
     }
 }

@@ -70,7 +70,7 @@ impl SqliteNode {
             .map_err(|source| SqliteError::NoSharedClock { path: path.to_owned(), source })?;
         let clock: Arc<dyn Clock> = Arc::new(clock);
         let run_id = file::boot_id();
-        let (mut connection, whereabouts) = file::open(path, &run_id, clock.now())?;
+        let (mut connection, whereabouts) = file::open(path, &run_id, &*clock)?;
         let checkpointer = Checkpointer::of(&mut connection)
             .map_err(|error| SqliteError::from_sqlite(path, Duration::ZERO, &error))?;
         let hints = Hints::new(Arc::clone(&clock));
