@@ -211,6 +211,22 @@ fn events_are_json_lines_on_standard_error() {
     assert!(lines[1].contains("\"code\":2"), "{text}");
 }
 
+#[test]
+fn a_lock_that_another_holds_since_a_forced_release_was_not_released() {
+    let place = Place::new();
+    let mut run = place.start(&["run", "--json", "l", "-c", "echo $LEASEHOLD_FENCE; cat"]);
+    let fence = run.line();
+    let force = ["force-release", "l", "--reason", "test", "--yes", "--fence", &fence];
+    assert_eq!(code(&place.run(&force)), 0);
+    let mut next = place.start(&["hold", "l"]);
+    next.line();
+    run.close_input();
+    run.end();
+    let said = run.complaints();
+    assert!(said.contains("\"outcome\":\"taken_over\""), "{said}");
+    assert!(!place.is_free("l"), "nobody releases another's lock");
+}
+
 /// Set for a process that inherits every orphan below it.
 const HEIR: &str = "LEASEHOLD_TEST_HEIR";
 

@@ -332,7 +332,7 @@ pub enum ReleaseOutcome {
     Released,
     /// It had run out before.
     AlreadyExpired,
-    /// It had run out before, and somebody else holds it now.
+    /// It had run out before, or was taken away by force, and somebody else holds it now.
     TakenOver {
         /// Who.
         by: Owner,

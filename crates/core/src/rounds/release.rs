@@ -21,7 +21,7 @@ pub enum ReleaseStep {
     Released,
     /// It had run out before.
     AlreadyExpired,
-    /// It had run out before, and another holds the lock now.
+    /// It had run out before, or was taken away by force, and another holds the lock now.
     TakenOver {
         /// Who.
         by: Owner,
@@ -57,7 +57,17 @@ impl ReleaseRound {
         let without = self.ballot.count(|reply| matches!(reply, Reply::NotHeld { .. }));
         let gone = released + without;
         let needed = self.quorum.needed();
-        if released >= needed || (self.was_valid && gone >= needed) {
+        // Each of them had it until now, so nobody else can have had a quorum.
+        if released >= needed {
+            return ReleaseStep::Released;
+        }
+        let (others, by) = self.successor();
+        if let Some(by) = by.filter(|_| others >= needed) {
+            return ReleaseStep::TakenOver { by: by.clone() };
+        }
+        // Nodes that have not answered may be the other's: what we believed is no proof against that.
+        let can_be_anothers = others + self.quorum.nodes() - gone >= needed;
+        if self.was_valid && gone >= needed && !can_be_anothers {
             return ReleaseStep::Released;
         }
         if self.ballot.waiting() > 0 {
@@ -65,26 +75,23 @@ impl ReleaseRound {
         }
         // Nodes that are silent may have had it, and with those that gave it back be a quorum.
         let can_have_been_held = self.quorum.nodes() - without >= needed;
-        if gone < needed || can_have_been_held {
+        if gone < needed || can_have_been_held || self.was_valid {
             return ReleaseStep::Unknown;
         }
-        match self.successor() {
-            Some(by) => ReleaseStep::TakenOver { by },
-            None => ReleaseStep::AlreadyExpired,
-        }
+        ReleaseStep::AlreadyExpired
     }
 
-    /// Somebody else who owns a quorum. Fewer nodes may just be another's attempt.
-    fn successor(&self) -> Option<Owner> {
+    /// Who else owns most nodes, and how many. Fewer than a quorum may just be another's attempt.
+    fn successor(&self) -> (usize, Option<&Owner>) {
         let owners = || {
             self.ballot.replies().filter_map(|reply| match reply {
                 Reply::NotHeld { owner: Some(owner) } if !owner.is(&self.holder) => Some(owner),
                 _ => None,
             })
         };
-        owners()
-            .find(|owner| owners().filter(|other| other == owner).count() >= self.quorum.needed())
-            .cloned()
+        let nodes = |owner: &Owner| owners().filter(|other| *other == owner).count();
+        let most = owners().max_by_key(|owner| nodes(owner));
+        (most.map_or(0, nodes), most)
     }
 }
 
@@ -114,12 +121,30 @@ mod tests {
         let yes = || Ok(Reply::Released);
         let no = || Ok(Reply::NotHeld { owner: None });
         let theirs = || Ok(Reply::NotHeld { owner: Some(other()) });
+        let thirds = || {
+            let holder = Holder::new("third", 3).unwrap();
+            Ok(Reply::NotHeld { owner: Some(Owner::Holder(holder)) })
+        };
         let dead = || Err(NodeError::Unreachable { reason: "refused".into() });
         let cases = [
             (true, vec![yes(), yes()], ReleaseStep::Wait),
             (true, vec![yes(), yes(), yes()], ReleaseStep::Released),
             (true, vec![yes(), no(), yes()], ReleaseStep::Released),
-            (true, vec![yes(), yes(), theirs()], ReleaseStep::Released),
+            // The two that are still asked and the third may be theirs: a quorum.
+            (true, vec![yes(), yes(), theirs()], ReleaseStep::Wait),
+            (true, vec![yes(), no(), theirs(), no()], ReleaseStep::Released),
+            (true, vec![yes(), yes(), theirs(), theirs(), yes()], ReleaseStep::Released),
+            (true, vec![yes(), yes(), theirs(), theirs(), dead()], ReleaseStep::Unknown),
+            (true, vec![yes(), no(), theirs(), dead(), dead()], ReleaseStep::Unknown),
+            // It was taken away by force, and another acquired.
+            (true, vec![theirs(), theirs(), theirs()], ReleaseStep::TakenOver { by: other() }),
+            (
+                true,
+                vec![yes(), theirs(), theirs(), no(), theirs()],
+                ReleaseStep::TakenOver { by: other() },
+            ),
+            // One node each of several attempts is nobody's lock.
+            (true, vec![yes(), no(), theirs(), thirds(), no()], ReleaseStep::Released),
             (true, vec![yes(), yes(), dead(), dead(), dead()], ReleaseStep::Unknown),
             (false, vec![yes(), yes(), yes()], ReleaseStep::Released),
             (false, vec![no(), no(), no(), no()], ReleaseStep::Wait),
@@ -138,6 +163,30 @@ mod tests {
         ];
         for (was_valid, answers, expected) in cases {
             assert_eq!(outcome(was_valid, &answers), expected, "{was_valid} {answers:?}");
+        }
+    }
+
+    #[test]
+    fn released_is_never_said_where_another_can_own_a_quorum() {
+        let kinds: [fn() -> Answer; 4] = [
+            || Ok(Reply::Released),
+            || Ok(Reply::NotHeld { owner: None }),
+            || Ok(Reply::NotHeld { owner: Some(other()) }),
+            || Err(NodeError::Unreachable { reason: "refused".into() }),
+        ];
+        for number in 0..2 * 4_usize.pow(5) {
+            let was_valid = number % 2 == 0;
+            let kinds_of: Vec<usize> =
+                (0..5).map(|node| number / 2 / 4_usize.pow(node) % 4).collect();
+            let answers: Vec<Answer> = kinds_of.iter().map(|kind| kinds[*kind]()).collect();
+            let at_most_theirs = kinds_of.iter().filter(|kind| **kind >= 2).count();
+            // Decided as early as it can be, and never taken back.
+            let steps = (0..=5).map(|asked| outcome(was_valid, &answers[..asked]));
+            let mut decided = steps.filter(|step| *step != ReleaseStep::Wait);
+            let step = decided.next().expect("who heard of all nodes decides");
+            assert!(decided.all(|later| later == step), "{was_valid} {answers:?}");
+            let is_refuted = step == ReleaseStep::Released && at_most_theirs >= 3;
+            assert!(!is_refuted, "{was_valid} {answers:?}");
         }
     }
 }

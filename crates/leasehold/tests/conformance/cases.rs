@@ -481,6 +481,20 @@ pub(crate) async fn a_forced_release_with_an_old_fence_changes_nothing(backend: 
     assert_eq!(guard.release().await, ReleaseOutcome::Released);
 }
 
+pub(crate) async fn a_release_after_a_forced_one_tells_who_holds_the_lock_now(backend: &Backend) {
+    let (ours, theirs) = (backend.open().await, backend.open().await);
+    let guard = ours.lock("l").ttl(LONG).manual().acquire().await.unwrap();
+    eventually("all nodes", || async { owners(&theirs, "l").await.len() == backend.nodes }).await;
+    assert!(theirs.force_release("l", guard.fence()).await.unwrap());
+    let _next = theirs.lock("l").ttl(LONG).holder("bo").acquire().await.unwrap();
+    eventually("it is bo's", || async { owners(&theirs, "l").await.len() == backend.nodes }).await;
+    guard.ensure_valid(Duration::ZERO).expect("nobody told it yet");
+    match guard.release().await {
+        ReleaseOutcome::TakenOver { by } => assert_eq!(by.to_string(), "bo"),
+        other => panic!("{other:?}"),
+    }
+}
+
 pub(crate) async fn bad_options_are_explained_before_anything_is_asked(backend: &Backend) {
     let ours = backend.open().await;
     let long_name = "x".repeat(513);

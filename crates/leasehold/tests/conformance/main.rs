@@ -38,6 +38,7 @@ macro_rules! conformance {
                 names_are_taken_literally,
                 a_forced_release_frees_the_lock_and_stops_its_holder,
                 a_forced_release_with_an_old_fence_changes_nothing,
+                a_release_after_a_forced_one_tells_who_holds_the_lock_now,
                 bad_options_are_explained_before_anything_is_asked,
                 a_ttl_above_the_clusters_maximum_is_refused,
                 a_lease_with_too_little_left_is_not_taken,
