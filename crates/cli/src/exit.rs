@@ -53,6 +53,8 @@ pub(crate) enum Failure {
     Busy(String),
     #[error("{0}; the command was stopped")]
     Lost(#[from] Loss),
+    #[error("{loss}; these processes of the command still run: {left}")]
+    LostAndLeft { loss: Loss, left: String },
     #[error("{0}")]
     LostHold(Loss),
     #[error("cannot listen for signals: {0}")]
@@ -118,6 +120,7 @@ impl From<&Failure> for Exit {
             Failure::Acquire(_) => Self::Unavailable,
             Failure::Busy(_) => Self::Busy,
             Failure::Lost(_)
+            | Failure::LostAndLeft { .. }
             | Failure::LostHold(_)
             | Failure::LostAndWentOn(_)
             | Failure::NotKept(_)

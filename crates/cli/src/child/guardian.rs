@@ -1,17 +1,20 @@
 //! The guardian: a process of its own that starts the command, and ends it when nobody else can.
 //!
 //! It is the command's parent and knows one thing about the lease: until when the command may run.
-//! A supervisor that was killed closes the socket, and the group is killed at once; one that is
-//! stopped, swapped out or starved sends no newer plan, and the group is ended by the plan it sent
-//! last. So time is acted upon in one place, and here nothing else can delay it: no network, no
+//! A supervisor that was killed closes the socket, and the command is killed at once; one that is
+//! stopped, swapped out or starved sends no newer plan, and the command is ended by the plan it
+//! sent last. So time is acted upon in one place, and here nothing else can delay it: no network, no
 //! disk, no output.
 //!
-//! It is not in the command's process group nor in the supervisor's, takes no notice of the signals
-//! that ask programs to end, and is gone when the group is.
+//! The guardian is a subreaper: whatever a descendant of the command does, the kernel keeps it
+//! below the guardian, and `wait` says that there are no children only when nobody is left.
+//!
+//! The guardian is not in the command's process group nor in the supervisor's, and takes no notice
+//! of the signals that ask programs to end.
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
@@ -21,13 +24,15 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, SystemClock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
-use rustix::process::{kill_process_group, test_kill_process_group, waitpid};
+use rustix::process::{getpid, kill_process_group, set_child_subreaper, wait};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
+use super::descendants::{self, Defier, Sweep, children};
 use super::message::{End, News, Order, Plan};
 use super::signals::Ignored;
 use super::socket;
@@ -40,19 +45,23 @@ pub(crate) const COMMAND: &str = "__guard";
 /// one behind that can tidy up.
 pub(crate) const PROCESS_NAME: &str = "lease-guardian";
 
-/// How often what is left of a group is looked at, whose leader has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// What the command leaves has this long to end by itself, as the tail of a pipeline does.
+const PATIENCE: Duration = Duration::from_millis(50);
 
-/// How long the dead may take to disappear. Something that hangs in the kernel can do no more harm
-/// than it has done.
-const BURIAL: Duration = Duration::from_secs(1);
+/// How often those are killed again who are still there.
+const KILL_EVERY: Duration = Duration::from_millis(5);
 
-/// Ends with the group. The exit code interests nobody.
+/// … and when they have shown that they stay.
+const KILL_EVERY_LATER: Duration = Duration::from_millis(250);
+
+/// Ends when no descendant is left. The exit code interests nobody.
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    match Guardian::new(arguments).and_then(|mut guardian| guardian.watch()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
+    let done = Guardian::new(arguments).and_then(|mut guardian| guardian.watch());
+    if let Err(error) = done {
+        tell(&News::CannotWatch { errno: error.raw_os_error().unwrap_or(0) });
+        return ExitCode::FAILURE;
     }
+    ExitCode::SUCCESS
 }
 
 struct Guardian {
@@ -63,11 +72,16 @@ struct Guardian {
     timer: OwnedFd,
     /// Readable when a child changed.
     changes: UnixStream,
-    group: Option<Pid>,
+    us: Pid,
+    /// The command, which leads a process group of the same number.
+    leader: Option<Pid>,
+    /// How the leader ended, while descendants of it are left.
+    end: Option<End>,
     plan: Plan,
     stage: Stage,
-    /// How the leader ended, while others of its group are left.
-    end: Option<End>,
+    sweep: Sweep,
+    killed_since: u64,
+    is_abandoned: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
@@ -90,6 +104,8 @@ impl Guardian {
         };
         // Cosmetic.
         let _ = rustix::thread::set_name(c"lease-guardian");
+        let us = getpid();
+        set_child_subreaper(Some(us))?;
         let ignored = Ignored::now();
         for signal in
             [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2]
@@ -101,16 +117,23 @@ impl Guardian {
         let (changes, changed) = UnixStream::pair()?;
         changes.set_nonblocking(true)?;
         signal_hook::low_level::pipe::register(Signal::CHILD.as_raw(), changed)?;
+        let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?;
+        // A folder and a file, to look for descendants when it matters.
+        drop((changes.try_clone()?, changes.try_clone()?));
         Ok(Self {
             command: arguments.collect(),
             stop_signal,
             grace: Duration::from_nanos(grace),
-            timer: timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?,
+            timer,
             changes,
-            group: None,
+            us,
+            leader: None,
+            end: None,
             plan: Plan::NEVER,
             stage: Stage::Running,
-            end: None,
+            sweep: Sweep::default(),
+            killed_since: 0,
+            is_abandoned: false,
         })
     }
 
@@ -118,36 +141,56 @@ impl Guardian {
         let control = io::stdin();
         loop {
             self.set_timer()?;
-            let mut ready = [
-                PollFd::new(&control, PollFlags::IN),
-                PollFd::new(&self.timer, PollFlags::IN),
-                PollFd::new(&self.changes, PollFlags::IN),
-            ];
-            let timeout = self.end.map(|_| timespec(LOOK_EVERY));
-            match poll(&mut ready, timeout.as_ref()) {
-                Err(rustix::io::Errno::INTR) => continue,
-                result => result?,
-            };
-            let [has_order, _, has_changed] = ready.map(|fd| !fd.revents().is_empty());
+            let [has_order, has_changed] = self.wait_for_events(control.as_fd())?;
             // Time first: whatever else there is may be late already.
             self.look_at_the_clock();
             if has_changed {
                 let _ = io::Read::read(&mut &self.changes, &mut [0; 64]);
-                self.look_at_the_command();
+                if self.bury() {
+                    return Ok(());
+                }
             }
-            if self.is_over() {
+            if has_order && self.listen(control.as_fd())? {
                 return Ok(());
             }
-            if has_order {
-                match socket::receive(control.as_fd()) {
-                    Ok(Some((bytes, input))) => match Order::from_bytes(&bytes) {
-                        Some(order) => self.obey(order, input)?,
-                        None => return self.abandon(),
-                    },
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    // The supervisor is no more.
-                    Ok(None) | Err(_) => return self.abandon(),
-                }
+        }
+    }
+
+    /// Whether there is an order, and whether a child changed.
+    fn wait_for_events(&self, control: BorrowedFd<'_>) -> io::Result<[bool; 2]> {
+        let timeout = (self.stage == Stage::Killed).then(|| {
+            let since = SystemClock.now().as_nanos().saturating_sub(self.killed_since);
+            let is_new = since < Duration::from_secs(2).as_nanos() as u64;
+            timespec(if is_new { KILL_EVERY } else { KILL_EVERY_LATER })
+        });
+        let mut ready = [
+            PollFd::new(&self.timer, PollFlags::IN),
+            PollFd::new(&self.changes, PollFlags::IN),
+            PollFd::new(&control, PollFlags::IN),
+        ];
+        // A socket whose other end is gone is always ready.
+        let heard = if self.is_abandoned { 2 } else { 3 };
+        match poll(&mut ready[..heard], timeout.as_ref()) {
+            Err(Errno::INTR) => return Ok([false, false]),
+            result => result?,
+        };
+        let [_, has_changed, has_order] = ready.map(|fd| !fd.revents().is_empty());
+        Ok([has_order, has_changed])
+    }
+
+    /// Reads one order; says whether there is nothing left to do.
+    fn listen(&mut self, control: BorrowedFd<'_>) -> io::Result<bool> {
+        let received = match socket::receive(control) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            received => received.ok().flatten(),
+        };
+        match received.and_then(|(bytes, input)| Some((Order::from_bytes(&bytes)?, input))) {
+            Some((order, input)) => self.obey(order, input).map(|()| false),
+            // The supervisor is no more.
+            None => {
+                self.is_abandoned = true;
+                self.kill();
+                Ok(self.leader.is_none() || self.bury())
             }
         }
     }
@@ -161,7 +204,7 @@ impl Guardian {
             Order::Extend(_) => {}
             // Whoever sent it, or we, may have been stopped since the lock was acquired.
             Order::Start { plan, .. } if SystemClock.now().as_nanos() >= plan.stop_at => {
-                self.tell(News::TooLate);
+                tell(&News::TooLate);
             }
             Order::Start { plan, fence, holder } => {
                 self.plan = plan;
@@ -176,12 +219,11 @@ impl Guardian {
                     .spawn();
                 match started {
                     Ok(child) => {
-                        self.group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-                        self.tell(News::Started { pid: child.id() as i32 });
+                        self.leader = Some(Pid::from_child(&child));
+                        tell(&News::Started { pid: child.id() as i32 });
                     }
                     Err(error) => {
-                        let errno = error.raw_os_error().unwrap_or(0);
-                        self.tell(News::CannotStart { errno });
+                        tell(&News::CannotStart { errno: error.raw_os_error().unwrap_or(0) });
                     }
                 }
             }
@@ -191,81 +233,115 @@ impl Guardian {
 
     fn look_at_the_clock(&mut self) {
         let now = SystemClock.now().as_nanos();
-        if now >= self.plan.kill_at && self.stage < Stage::Killed {
-            self.end_with(Signal::KILL);
+        if self.leader.is_none() {
+            return;
+        }
+        if now >= self.plan.kill_at || self.stage == Stage::Killed {
+            self.kill();
         } else if now >= self.plan.stop_at && self.stage < Stage::Stopping {
-            self.end_with(self.stop_signal);
+            self.stop();
         }
     }
 
-    fn end_with(&mut self, signal: Signal) {
-        let Some(group) = self.group else { return };
-        self.stage = if signal == Signal::KILL { Stage::Killed } else { Stage::Stopping };
-        // Fails only if nobody is left.
-        let _ = kill_process_group(group, signal);
-        if signal != Signal::KILL {
-            // Whoever is stopped cannot even end.
-            let _ = kill_process_group(group, Signal::CONT);
-        }
-        if self.end.is_none() {
-            self.tell(News::Ending { signal: signal.as_raw() });
-        }
+    /// The process group of the leader, for as long as its number cannot be anybody else's.
+    fn group(&self) -> Option<Pid> {
+        self.leader.filter(|_| self.end.is_none())
     }
 
-    fn look_at_the_command(&mut self) {
-        let Some(group) = self.group else { return };
-        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
-        while self.end.is_none()
-            && let Ok(Some((_, status))) = waitpid(Some(group), options)
-        {
-            if let Some(signal) = status.stopping_signal() {
-                // What is being ended may stop once more; that is nobody's business any longer.
-                if self.stage == Stage::Running {
-                    self.tell(News::Suspended { signal });
-                }
-            } else if let Some(code) = code_of(status) {
-                self.end = Some(End { code, forced: self.stage > Stage::Running });
-                self.end_the_rest(group);
+    fn stop(&mut self) {
+        if self.stop_signal == Signal::KILL {
+            return self.kill();
+        }
+        self.stage = Stage::Stopping;
+        match self.group() {
+            Some(group) => {
+                let _ = kill_process_group(group, self.stop_signal);
+                // Whoever is stopped cannot even end.
+                let _ = kill_process_group(group, Signal::CONT);
+                tell(&News::Ending { signal: self.stop_signal.as_raw() });
+            }
+            None => {
+                let who = descendants::names(&descendants::alive(self.children()));
+                tell(&News::Leftovers { who });
             }
         }
+        self.ask_the_rest();
     }
 
-    /// What the command left running in its group works under the same lock.
-    fn end_the_rest(&mut self, group: Pid) {
-        if test_kill_process_group(group).is_ok() && self.stage == Stage::Running {
-            let now = SystemClock.now();
-            self.plan.kill_at = self.plan.kill_at.min(now.plus(self.grace).as_nanos());
-            self.end_with(self.stop_signal);
+    /// Once, and only those who are there now: what they start in order to tidy up is left alone.
+    fn ask_the_rest(&mut self) {
+        let defiers = self.sweep.ask(self.children(), self.stop_signal, self.group());
+        tell_of(&defiers);
+    }
+
+    fn kill(&mut self) {
+        if self.stage < Stage::Killed {
+            self.stage = Stage::Killed;
+            self.killed_since = SystemClock.now().as_nanos();
+            if let Some(group) = self.group() {
+                // All at once; whoever left the group comes next.
+                let _ = kill_process_group(group, Signal::KILL);
+                tell(&News::Ending { signal: Signal::KILL.as_raw() });
+            }
+        }
+        let defiers = self.sweep.kill(|| children(self.us).unwrap_or_default());
+        tell_of(&defiers);
+    }
+
+    fn children(&self) -> Vec<Pid> {
+        children(self.us).unwrap_or_default()
+    }
+
+    /// Takes note of children that ended or were stopped; says whether no descendant is left.
+    fn bury(&mut self) -> bool {
+        let had_ended = self.end.is_some();
+        loop {
+            match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some((pid, status))) if Some(pid) == self.leader => self.leader_changed(status),
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => break,
+                Err(_) => {
+                    if let Some(end) = self.end {
+                        tell(&News::Ended(end));
+                    }
+                    return self.end.is_some();
+                }
+            }
+        }
+        if self.end.is_some() && !had_ended {
+            self.turn_to_the_rest();
+        }
+        false
+    }
+
+    fn leader_changed(&mut self, status: WaitStatus) {
+        if let Some(signal) = status.stopping_signal() {
+            // What is being ended may stop once more; that is nobody's business any longer.
+            if self.stage == Stage::Running {
+                tell(&News::Suspended { signal });
+            }
+        } else if let Some(code) = code_of(status) {
+            self.end = Some(End { code, forced: self.stage > Stage::Running });
         }
     }
 
-    /// Whether nothing is left to watch; says so to the supervisor.
-    fn is_over(&mut self) -> bool {
-        let (Some(end), Some(group)) = (self.end, self.group) else { return false };
-        let too_long = self.plan.kill_at.saturating_add(BURIAL.as_nanos() as u64);
-        if test_kill_process_group(group).is_ok() && SystemClock.now().as_nanos() < too_long {
-            return false;
+    /// What the command left running works under the same lock.
+    fn turn_to_the_rest(&mut self) {
+        tell(&News::LeaderEnded);
+        match self.stage {
+            Stage::Running => {
+                let stop_at = SystemClock.now().plus(PATIENCE);
+                self.plan.stop_at = self.plan.stop_at.min(stop_at.as_nanos());
+                self.plan.kill_at = self.plan.kill_at.min(stop_at.plus(self.grace).as_nanos());
+            }
+            Stage::Stopping => self.ask_the_rest(),
+            Stage::Killed => {}
         }
-        self.tell(News::Ended(end));
-        true
-    }
-
-    fn abandon(&mut self) -> io::Result<()> {
-        if let Some(group) = self.group {
-            let _ = kill_process_group(group, Signal::KILL);
-        }
-        Ok(())
-    }
-
-    fn tell(&self, news: News) {
-        // A supervisor that cannot hear it is dead, which is noticed elsewhere, or stopped for so
-        // long that it will learn the rest from the end of this process.
-        let _ = rustix::net::send(io::stdin(), &news.to_bytes(), SendFlags::DONTWAIT);
     }
 
     fn set_timer(&self) -> io::Result<()> {
         let next = match self.stage {
-            _ if self.group.is_none() => u64::MAX,
+            _ if self.leader.is_none() => u64::MAX,
             Stage::Running => self.plan.stop_at.min(self.plan.kill_at),
             Stage::Stopping => self.plan.kill_at,
             Stage::Killed => u64::MAX,
@@ -278,6 +354,19 @@ impl Guardian {
         };
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec)?;
         Ok(())
+    }
+}
+
+fn tell(news: &News) {
+    // A supervisor that cannot hear it is dead, which is noticed elsewhere, or stopped for so long
+    // that it will learn the rest from the end of this process.
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let _ = rustix::net::send(io::stdin(), &news.to_bytes(), flags);
+}
+
+fn tell_of(defiers: &[Defier]) {
+    for Defier { pid, is_forbidden } in defiers.iter().copied() {
+        tell(&News::Defies { who: descendants::name(pid), is_forbidden });
     }
 }
 

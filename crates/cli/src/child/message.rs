@@ -3,7 +3,7 @@
 //! Both are the same build of the same program, so the layout may change freely: a tag, then
 //! numbers of eight bytes, then at most one text.
 
-/// When the command's process group is to be ended if nothing newer is heard. Nanoseconds on the
+/// When the command and its descendants are to be ended if nothing newer is heard. Nanoseconds on the
 /// clock that leases are judged by, which all processes of a machine share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plan {
@@ -14,7 +14,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The group may run for as long as its supervisor lives.
+    /// The command may run for as long as its supervisor lives.
     pub(crate) const NEVER: Self = Self { stop_at: u64::MAX, kill_at: u64::MAX };
 }
 
@@ -28,8 +28,10 @@ pub(crate) enum Order {
 }
 
 /// From the guardian to the supervisor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum News {
+    /// The guardian cannot do its work; the number is the system's error.
+    CannotWatch { errno: i32 },
     /// The command runs, and leads the process group of the same number.
     Started { pid: i32 },
     /// It cannot be started; the number is the system's error.
@@ -40,7 +42,13 @@ pub(crate) enum News {
     Suspended { signal: i32 },
     /// Time is over: the guardian sent this signal.
     Ending { signal: i32 },
-    /// Nothing of the group is left.
+    /// The command ended and left descendants, so its process group may be empty by now.
+    LeaderEnded,
+    /// The guardian sent the stop signal to these, which the command left.
+    Leftovers { who: String },
+    /// This process stays in spite of all signals.
+    Defies { who: String, is_forbidden: bool },
+    /// No descendant is left.
     Ended(End),
 }
 
@@ -53,8 +61,10 @@ pub(crate) struct End {
     pub(crate) forced: bool,
 }
 
-/// Longer than every message: a holder has at most 233 bytes.
+/// Longer than every message: a holder has at most 233 bytes, other texts are cut to 400.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 512;
+
+const TEXT_BYTES_MAX: usize = 400;
 
 impl Order {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -90,29 +100,41 @@ impl Order {
 }
 
 impl News {
-    pub(crate) fn to_bytes(self) -> [u8; 6] {
-        let (tag, number, forced) = match self {
-            Self::Started { pid } => (b's', pid, false),
-            Self::CannotStart { errno } => (b'c', errno, false),
-            Self::TooLate => (b'l', 0, false),
-            Self::Suspended { signal } => (b'z', signal, false),
-            Self::Ending { signal } => (b'k', signal, false),
-            Self::Ended(End { code, forced }) => (b'e', i32::from(code), forced),
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let (tag, number, flag, text) = match self {
+            Self::CannotWatch { errno } => (b'w', *errno, false, ""),
+            Self::Started { pid } => (b's', *pid, false, ""),
+            Self::CannotStart { errno } => (b'c', *errno, false, ""),
+            Self::TooLate => (b'l', 0, false, ""),
+            Self::Suspended { signal } => (b'z', *signal, false, ""),
+            Self::Ending { signal } => (b'k', *signal, false, ""),
+            Self::LeaderEnded => (b'g', 0, false, ""),
+            Self::Leftovers { who } => (b'r', 0, false, who.as_str()),
+            Self::Defies { who, is_forbidden } => (b'd', 0, *is_forbidden, who.as_str()),
+            Self::Ended(End { code, forced }) => (b'e', i32::from(*code), *forced, ""),
         };
-        let [a, b, c, d] = number.to_le_bytes();
-        [tag, a, b, c, d, u8::from(forced)]
+        let mut bytes = vec![tag, u8::from(flag)];
+        bytes.extend(number.to_le_bytes());
+        bytes.extend(text.bytes().take(TEXT_BYTES_MAX));
+        bytes
     }
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let &[tag, a, b, c, d, forced] = bytes else { return None };
-        let number = i32::from_le_bytes([a, b, c, d]);
+        let (head, text) = bytes.split_at_checked(6)?;
+        let &[tag, flag, a, b, c, d] = head else { return None };
+        let (number, flag) = (i32::from_le_bytes([a, b, c, d]), flag != 0);
+        let who = || String::from_utf8_lossy(text).into_owned();
         Some(match tag {
+            b'w' => Self::CannotWatch { errno: number },
             b's' => Self::Started { pid: number },
             b'c' => Self::CannotStart { errno: number },
             b'l' => Self::TooLate,
             b'z' => Self::Suspended { signal: number },
             b'k' => Self::Ending { signal: number },
-            b'e' => Self::Ended(End { code: u8::try_from(number).ok()?, forced: forced != 0 }),
+            b'g' => Self::LeaderEnded,
+            b'r' => Self::Leftovers { who: who() },
+            b'd' => Self::Defies { who: who(), is_forbidden: flag },
+            b'e' => Self::Ended(End { code: u8::try_from(number).ok()?, forced: flag }),
             _ => return None,
         })
     }
@@ -132,11 +154,15 @@ mod tests {
             assert_eq!(Order::from_bytes(&bytes), Some(order));
         }
         for news in [
+            News::CannotWatch { errno: 24 },
             News::Started { pid: i32::MAX },
             News::CannotStart { errno: 2 },
             News::TooLate,
             News::Suspended { signal: 20 },
             News::Ending { signal: 15 },
+            News::LeaderEnded,
+            News::Leftovers { who: "4711 (sleep), 4712 (sh)".into() },
+            News::Defies { who: "4711 (sudo)".into(), is_forbidden: true },
             News::Ended(End { code: 255, forced: true }),
             News::Ended(End { code: 0, forced: false }),
         ] {

@@ -7,10 +7,14 @@
 //! ```
 //!
 //! The supervisor (here and in `supervisor`) keeps the lease and passes signals on; the guardian
-//! starts the command and acts upon time. Whichever of the two is killed, the other ends the
-//! group; killing both at the same moment is the one thing that leaves the command alone.
+//! starts the command and acts upon time. Both are subreapers, so all descendants of the command
+//! stay below the guardian, or below the supervisor once the guardian is dead. Whichever of the two
+//! is killed, the other ends them; killing both at the same moment is the one thing that leaves the
+//! command alone.
 
+mod descendants;
 pub(crate) mod guardian;
+mod kin;
 mod message;
 pub(crate) mod report;
 pub(crate) mod signals;
@@ -26,10 +30,11 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
+use kin::Strangers;
 use message::{News, Order};
 pub(crate) use supervisor::supervise;
 
@@ -62,6 +67,7 @@ pub(crate) struct Manner {
 pub(crate) struct Guardian {
     socket: UnixStream,
     process: Child,
+    strangers: Strangers,
 }
 
 impl Guardian {
@@ -73,6 +79,7 @@ impl Guardian {
         manner: &Manner,
         environment: &[(&str, String)],
     ) -> io::Result<Self> {
+        let strangers = Strangers::note()?;
         let (ours, theirs) = socket::pair()?;
         let stop_signal = match manner.on_lost {
             OnLost::Kill => Signal::KILL,
@@ -91,15 +98,7 @@ impl Guardian {
             .spawn()?;
         let ours = std::os::unix::net::UnixStream::from(ours);
         ours.set_nonblocking(true)?;
-        Ok(Self { socket: UnixStream::from_std(ours)?, process })
-    }
-
-    /// The command's process group as the kernel knows it, for a guardian that was stopped or
-    /// killed between starting the command and saying so.
-    fn group(&self) -> Option<Pid> {
-        let children = format!("/proc/{0}/task/{0}/children", self.process.id());
-        let children = std::fs::read_to_string(children).ok()?;
-        Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
+        Ok(Self { socket: UnixStream::from_std(ours)?, process, strangers })
     }
 
     fn send(&self, order: &Order) -> io::Result<()> {

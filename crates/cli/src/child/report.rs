@@ -9,7 +9,10 @@
 //! | `uncertain` | `left_ms`: an extension failed; until then the lease is still good            |
 //! | `kept`      | `left_ms`: a later extension succeeded                                        |
 //! | `ending`    | `signal`, `left_ms`: the command was sent this signal, the lease is near its end |
+//! | `not_passed_on` | `signal`: it came to us, and the command belongs to another user          |
 //! | `lost`      | `reason`                                                                      |
+//! | `leftovers` | `signal`, `processes`: it was sent to these, which the command left           |
+//! | `defies`    | `process`, `reason`: it stays in spite of all signals                         |
 //! | `ended`     | `code`: as a shell says it, 128 + N for signal N                              |
 //! | `released`  | `outcome`: `released`, `already_expired`, `taken_over` or `unknown`           |
 //!
@@ -79,6 +82,32 @@ impl Reporter {
         };
         let text = format!("{shown} of the lease left: {signal} sent to the command");
         self.tell("ending", json!({ "signal": signal, "left_ms": millis(left) }), Some(text));
+    }
+
+    pub(crate) fn leftovers(&self, who: &str, signal: Signal) {
+        let signal = signals::name(signal);
+        let text = format!("{signal} sent to what the command left running: {who}");
+        self.tell("leftovers", json!({ "signal": signal, "processes": who }), Some(text));
+    }
+
+    pub(crate) fn defies(&self, who: &str, is_forbidden: bool) {
+        let reason = match is_forbidden {
+            true => "it belongs to another user",
+            false => "SIGKILL was sent a second ago, so it hangs in the kernel",
+        };
+        let text = format!(
+            "process {who} cannot be ended: {reason}; the lock is kept until it ends or the lease is \
+             over"
+        );
+        self.tell("defies", json!({ "process": who, "reason": reason }), Some(text));
+    }
+
+    pub(crate) fn not_passed_on(&self, signal: Signal) {
+        let text = format!(
+            "{} does not reach the command: it belongs to another user",
+            signals::name(signal)
+        );
+        self.tell("not_passed_on", json!({ "signal": signals::name(signal) }), Some(text));
     }
 
     pub(crate) fn lost(&self, loss: &Loss, goes_on: bool) {

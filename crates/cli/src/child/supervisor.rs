@@ -1,15 +1,16 @@
 //! The supervisor: tells the guardian each new deadline, passes signals on, stops and continues
-//! with the command, and kills its group if the guardian does not.
+//! with the command, and kills its descendants if the guardian does not.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use leasehold::clock::{Clock, SystemClock};
 use leasehold::{Guard, LeaseState, Loss};
-use rustix::process::{
-    Pid, Signal, kill_current_process_group, kill_process_group, test_kill_process_group,
-};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_current_process_group, kill_process_group};
 
+use super::descendants::{self, Defier};
+use super::kin::Kin;
 use super::message::{End, News, Order, Plan};
 use super::report::Reporter;
 use super::signals::Signals;
@@ -22,8 +23,11 @@ use crate::exit::Failure;
 const MARGIN_SHARE: u32 = 50;
 const MARGIN_MAX: Duration = Duration::from_millis(20);
 
-/// How long the guardian may take to bury a group that was killed.
+/// How long the guardian may take to bury those who were killed.
 const BURIAL: Duration = Duration::from_secs(2);
+
+/// How often those are killed again whom a dead guardian left.
+const KILL_EVERY: Duration = Duration::from_millis(5);
 
 /// How it went.
 #[derive(Debug)]
@@ -50,7 +54,9 @@ pub(crate) async fn supervise(
         report,
         terminal: Terminal::open(),
         max_hold_end,
+        kin: Kin::new(Pid::from_child(&guardian.process), guardian.strangers.clone()),
         group: None,
+        has_ended: false,
         waiting: Vec::new(),
         told: Plan::NEVER,
         is_uncertain: false,
@@ -72,7 +78,11 @@ struct Supervisor<'a> {
     report: &'a Reporter,
     terminal: Option<Terminal>,
     max_hold_end: Option<u64>,
+    kin: Kin,
+    /// The command's process group.
     group: Option<Pid>,
+    /// The command itself ended; descendants of it are left.
+    has_ended: bool,
     /// Signals that came before there was anybody to pass them on to.
     waiting: Vec<Signal>,
     told: Plan,
@@ -132,10 +142,14 @@ impl Supervisor<'_> {
     }
 
     fn look(&mut self) -> Option<Outcome> {
-        if let Some((loss, until)) = &self.loss {
-            let is_over = Instant::now() >= *until && self.manner.on_lost != OnLost::Warn;
-            // Killed long ago, and the guardian is silent: it is stopped, or hangs.
-            return is_over.then(|| Outcome { result: Err(loss.clone().into()), is_gone: false });
+        self.kin.heed_strangers();
+        if let Some((loss, until)) = self.loss.clone() {
+            if self.manner.on_lost == OnLost::Warn {
+                return None;
+            }
+            self.kill();
+            // Killed long ago, and the guardian is silent: it is stopped, or somebody stays.
+            return (Instant::now() >= until).then(|| self.give_up(loss));
         }
         let is_uncertain = matches!(self.guard.state(), LeaseState::Uncertain { .. });
         if is_uncertain != self.is_uncertain && !self.is_ending {
@@ -198,6 +212,18 @@ impl Supervisor<'_> {
                     self.report.ending(signal, self.guard.validity());
                 }
             }
+            News::CannotWatch { errno } => {
+                let error = io::Error::from_raw_os_error(errno);
+                return Some(Outcome { result: Err(Failure::Guardian(error)), is_gone: true });
+            }
+            News::LeaderEnded => {
+                self.has_ended = true;
+                if let (Some(group), Some(terminal)) = (self.group, &self.terminal) {
+                    terminal.take_back(group);
+                }
+            }
+            News::Leftovers { who } => self.report.leftovers(&who, self.manner.stop_signal),
+            News::Defies { who, is_forbidden } => self.report.defies(&who, is_forbidden),
             News::Ended(end) => return Some(self.finish(end)),
         }
         None
@@ -236,19 +262,33 @@ impl Supervisor<'_> {
         self.loss = Some((loss, Instant::now() + BURIAL));
     }
 
-    fn kill(&self) {
-        if let Some(group) = self.group.or_else(|| self.guardian.group()) {
-            // Fails only if nobody is left: the guardian was quicker.
-            let _ = kill_process_group(group, Signal::KILL);
+    fn kill(&mut self) {
+        for Defier { pid, is_forbidden } in self.kin.kill() {
+            self.report.defies(&descendants::name(pid), is_forbidden);
         }
+    }
+
+    /// The lease is over, and nobody says that the command is.
+    fn give_up(&self, loss: Loss) -> Outcome {
+        let left = self.kin.alive();
+        let result = match left.is_empty() {
+            true => Err(loss.into()),
+            false => Err(Failure::LostAndLeft { loss, left: descendants::names(&left) }),
+        };
+        Outcome { result, is_gone: false }
     }
 
     fn pass_on(&mut self, signal: Signal) {
         let Some(group) = self.group else { return self.waiting.push(signal) };
-        if signal == Signal::CONT {
-            return self.go_on(group);
+        match signal {
+            // Nobody who is left is to be reached by the group, whose number may be another's soon.
+            _ if self.has_ended => {}
+            Signal::CONT => self.go_on(group),
+            _ if kill_process_group(group, signal) == Err(Errno::PERM) => {
+                self.report.not_passed_on(signal);
+            }
+            _ => {}
         }
-        let _ = kill_process_group(group, signal);
     }
 
     /// The command was stopped.
@@ -281,19 +321,23 @@ impl Supervisor<'_> {
         let _ = kill_process_group(group, Signal::CONT);
     }
 
+    /// Whoever it left is below us now.
     async fn guardian_died(&mut self) -> Outcome {
-        self.kill();
-        let until = Instant::now() + BURIAL;
-        // Without a number there may be a command that nobody knows.
-        let is_left = || self.group.is_none_or(|group| test_kill_process_group(group).is_ok());
-        while is_left() && Instant::now() < until {
-            tokio::time::sleep(Duration::from_millis(2)).await;
+        loop {
+            self.kill();
+            if self.kin.is_gone() {
+                break;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(KILL_EVERY) => {}
+                loss = self.guard.lost() => return self.give_up(loss),
+            }
         }
         if let (Some(group), Some(terminal)) = (self.group, &self.terminal) {
             terminal.finish(group, true);
         }
         let name = self.report.name.clone();
-        Outcome { result: Err(Failure::GuardianDied(name)), is_gone: !is_left() }
+        Outcome { result: Err(Failure::GuardianDied(name)), is_gone: true }
     }
 }
 

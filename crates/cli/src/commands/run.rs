@@ -24,7 +24,8 @@ use crate::waiting::Asking;
                   LEASEHOLD_FENCE, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS and LEASEHOLD_BACKEND in its \
                   environment. Storage that checks the fence refuses a holder that is too \
                   late.\n\nThe command runs in a process group of its own. What it leaves running \
-                  in it when it ends is ended, too, before the lock is given back.\n\nExamples:\n  \
+                  when it ends, in whatever group or session, is ended, too, before the lock is \
+                  given back.\n\nExamples:\n  \
                   leasehold run nightly-backup -- ./backup.sh\n  \
                   leasehold run -n report -- ./report.sh --all\n  \
                   leasehold run -w 5m deploy -c './build && ./deploy'"
