@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use leasehold::{
     AcquireError, ExtendError, ForceReleaseError, InitError, InspectError, Loss, NodeError,
-    NodeReports, OpenError,
+    NodeReports, OpenError, Owner,
 };
 use leasehold_server::ServerError;
 use thiserror::Error;
@@ -57,6 +57,8 @@ pub(crate) enum Failure {
     LostAndLeft { loss: Loss, left: String },
     #[error("{0}")]
     LostHold(Loss),
+    #[error("{0}; the command had ended in time, but --min-hold was not over")]
+    LostAfterwards(Loss),
     #[error("cannot listen for signals: {0}")]
     Signals(std::io::Error),
     #[error("{0}; the command went on without it")]
@@ -122,6 +124,7 @@ impl From<&Failure> for Exit {
             Failure::Lost(_)
             | Failure::LostAndLeft { .. }
             | Failure::LostHold(_)
+            | Failure::LostAfterwards(_)
             | Failure::LostAndWentOn(_)
             | Failure::NotKept(_)
             | Failure::NotStarted(_)
@@ -164,6 +167,14 @@ impl From<&Failure> for Exit {
 }
 
 impl Failure {
+    /// A release found somebody else where we should be.
+    pub(crate) fn taken_over(name: &str, by: &Owner) -> Self {
+        Self::TakenOver(format!(
+            "lock `{name}` was not held any more when it was given back: {by} has it, and nobody can \
+             tell since when"
+        ))
+    }
+
     /// What a newcomer needs to know beyond what went wrong.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         let (Self::Acquire(AcquireError::NoQuorum { nodes, .. })

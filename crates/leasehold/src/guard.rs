@@ -174,6 +174,13 @@ impl Guard {
         }
     }
 
+    /// Until when the lease is good, or was if it is lost. What happened before that happened under
+    /// the lock.
+    pub fn deadline(&self) -> Moment {
+        self.held.heed_clocks_if_any();
+        Moment::from_nanos(self.held.deadline.load(Ordering::Acquire))
+    }
+
     /// Succeeds if the lease is good for at least `margin` more, and says for how long. No I/O: call
     /// it before each step that must not happen after the loss.
     pub fn ensure_valid(&self, margin: Duration) -> Result<Duration, ValidityError> {

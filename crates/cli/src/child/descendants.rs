@@ -232,10 +232,12 @@ mod tests {
         assert_eq!(listed_children(root).unwrap(), scanned_children(root).unwrap());
         let below = alive(children(root).unwrap());
         assert_eq!(below.len(), 2, "{below:?}");
-        assert!(name(below[1]).ends_with(" (sleep)"), "{}", name(below[1]));
+        let is_named = || name(below[1]).ends_with(" (sleep)");
+        leasehold_testkit::eventually(Duration::from_secs(10), "it is sleep by now", is_named);
         // Everybody but the shell, which ends by itself then.
         assert_eq!(Sweep::default().kill(|| children(root).unwrap()), []);
         assert!(shell.wait().is_ok());
-        assert!(below.iter().all(|pid| !can_act(*pid)));
+        let is_gone = || below.iter().all(|pid| !can_act(*pid));
+        leasehold_testkit::eventually(Duration::from_secs(10), "all are gone", is_gone);
     }
 }

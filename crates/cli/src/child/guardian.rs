@@ -203,10 +203,10 @@ impl Guardian {
             }
             Order::Extend(_) => {}
             // Whoever sent it, or we, may have been stopped since the lock was acquired.
-            Order::Start { plan, .. } if SystemClock.now().as_nanos() >= plan.stop_at => {
+            Order::Start { start_by, .. } if SystemClock.now().as_nanos() >= start_by => {
                 tell(&News::TooLate);
             }
-            Order::Start { plan, fence, holder } => {
+            Order::Start { plan, fence, holder, .. } => {
                 self.plan = plan;
                 let (program, arguments) =
                     self.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
@@ -302,7 +302,7 @@ impl Guardian {
                 Ok(None) => break,
                 Err(_) => {
                     if let Some(end) = self.end {
-                        tell(&News::Ended(end));
+                        tell(&News::Ended(End { at: SystemClock.now().as_nanos(), ..end }));
                     }
                     return self.end.is_some();
                 }
@@ -321,7 +321,7 @@ impl Guardian {
                 tell(&News::Suspended { signal });
             }
         } else if let Some(code) = code_of(status) {
-            self.end = Some(End { code, forced: self.stage > Stage::Running });
+            self.end = Some(End { code, forced: self.stage > Stage::Running, at: u64::MAX });
         }
     }
 

@@ -21,8 +21,9 @@ impl Plan {
 /// From the supervisor to the guardian.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// The lock is held: start the command. Its standard input comes with this message.
-    Start { plan: Plan, fence: u64, holder: String },
+    /// The lock is held: start the command, unless it is `start_by` already. Its standard input comes
+    /// with this message.
+    Start { plan: Plan, start_by: u64, fence: u64, holder: String },
     /// The lease was extended.
     Extend(Plan),
 }
@@ -59,6 +60,8 @@ pub(crate) struct End {
     pub(crate) code: u8,
     /// Whether the guardian had to end it.
     pub(crate) forced: bool,
+    /// When the last descendant was gone, on the clock that leases are judged by.
+    pub(crate) at: u64,
 }
 
 /// Longer than every message: a holder has at most 233 bytes, other texts are cut to 400.
@@ -69,10 +72,10 @@ const TEXT_BYTES_MAX: usize = 400;
 impl Order {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let (tag, numbers, text) = match self {
-            Self::Start { plan, fence, holder } => {
-                (b'S', [plan.stop_at, plan.kill_at, *fence], holder.as_str())
+            Self::Start { plan, start_by, fence, holder } => {
+                (b'S', [plan.stop_at, plan.kill_at, *start_by, *fence], holder.as_str())
             }
-            Self::Extend(plan) => (b'E', [plan.stop_at, plan.kill_at, 0], ""),
+            Self::Extend(plan) => (b'E', [plan.stop_at, plan.kill_at, 0, 0], ""),
         };
         let mut bytes = vec![tag];
         bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
@@ -82,7 +85,7 @@ impl Order {
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (&tag, rest) = bytes.split_first()?;
-        let (numbers, text) = rest.split_at_checked(24)?;
+        let (numbers, text) = rest.split_at_checked(32)?;
         let number = |index: usize| {
             let bytes = numbers.get(8 * index..8 * index + 8)?;
             Some(u64::from_le_bytes(bytes.try_into().ok()?))
@@ -91,7 +94,7 @@ impl Order {
         match tag {
             b'S' => {
                 let holder = String::from_utf8(text.to_vec()).ok()?;
-                Some(Self::Start { plan, fence: number(2)?, holder })
+                Some(Self::Start { plan, start_by: number(2)?, fence: number(3)?, holder })
             }
             b'E' => Some(Self::Extend(plan)),
             _ => None,
@@ -111,18 +114,21 @@ impl News {
             Self::LeaderEnded => (b'g', 0, false, ""),
             Self::Leftovers { who } => (b'r', 0, false, who.as_str()),
             Self::Defies { who, is_forbidden } => (b'd', 0, *is_forbidden, who.as_str()),
-            Self::Ended(End { code, forced }) => (b'e', i32::from(*code), *forced, ""),
+            Self::Ended(End { code, forced, .. }) => (b'e', i32::from(*code), *forced, ""),
         };
+        let at = if let Self::Ended(end) = self { end.at } else { 0 };
         let mut bytes = vec![tag, u8::from(flag)];
         bytes.extend(number.to_le_bytes());
+        bytes.extend(at.to_le_bytes());
         bytes.extend(text.bytes().take(TEXT_BYTES_MAX));
         bytes
     }
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (head, text) = bytes.split_at_checked(6)?;
-        let &[tag, flag, a, b, c, d] = head else { return None };
-        let (number, flag) = (i32::from_le_bytes([a, b, c, d]), flag != 0);
+        let (&[tag, flag], rest) = bytes.split_first_chunk()?;
+        let (number, rest) = rest.split_first_chunk()?;
+        let (at, text) = rest.split_first_chunk()?;
+        let (number, at, flag) = (i32::from_le_bytes(*number), u64::from_le_bytes(*at), flag != 0);
         let who = || String::from_utf8_lossy(text).into_owned();
         Some(match tag {
             b'w' => Self::CannotWatch { errno: number },
@@ -134,7 +140,7 @@ impl News {
             b'g' => Self::LeaderEnded,
             b'r' => Self::Leftovers { who: who() },
             b'd' => Self::Defies { who: who(), is_forbidden: flag },
-            b'e' => Self::Ended(End { code: u8::try_from(number).ok()?, forced: flag }),
+            b'e' => Self::Ended(End { code: u8::try_from(number).ok()?, forced: flag, at }),
             _ => return None,
         })
     }
@@ -148,7 +154,9 @@ mod tests {
     fn messages_read_back_as_written() {
         let plan = Plan { stop_at: 1, kill_at: u64::MAX };
         let holder = format!("{}:{:032x}", "x".repeat(200), u128::MAX);
-        for order in [Order::Extend(plan), Order::Start { plan, fence: 1 << 52, holder }] {
+        for order in
+            [Order::Extend(plan), Order::Start { plan, start_by: 7, fence: 1 << 52, holder }]
+        {
             let bytes = order.to_bytes();
             assert!(bytes.len() < MESSAGE_BYTES_MAX);
             assert_eq!(Order::from_bytes(&bytes), Some(order));
@@ -163,8 +171,8 @@ mod tests {
             News::LeaderEnded,
             News::Leftovers { who: "4711 (sleep), 4712 (sh)".into() },
             News::Defies { who: "4711 (sudo)".into(), is_forbidden: true },
-            News::Ended(End { code: 255, forced: true }),
-            News::Ended(End { code: 0, forced: false }),
+            News::Ended(End { code: 255, forced: true, at: u64::MAX }),
+            News::Ended(End { code: 0, forced: false, at: 1 }),
         ] {
             assert_eq!(News::from_bytes(&news.to_bytes()), Some(news));
         }

@@ -5,7 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use leasehold::clock::{Clock, SystemClock};
-use leasehold::{Guard, LeaseState, Loss};
+use leasehold::{Guard, LeaseState, Loss, ValidityError};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_current_process_group, kill_process_group};
 
@@ -97,6 +97,7 @@ impl Supervisor<'_> {
         self.told = self.plan();
         self.guardian.send(&Order::Start {
             plan: self.told,
+            start_by: self.told.stop_at.min(self.deadline()),
             fence: self.guard.fence().get(),
             holder: self.guard.holder().as_str().to_owned(),
         })
@@ -234,23 +235,51 @@ impl Supervisor<'_> {
             terminal.finish(group, end.code > 128);
         }
         self.report.ended(end.code);
-        let went_on = self.manner.on_lost == OnLost::Warn;
-        let result = match self.loss.take() {
-            Some((loss, _)) if went_on => Err(Failure::LostAndWentOn(loss)),
-            Some((loss, _)) => Err(loss.into()),
-            None if end.forced => {
-                let name = self.report.name.clone();
-                let max_hold_end = self.max_hold_end.map(|end| before(end, self.margin()));
-                Err(match self.manner.max_hold {
-                    Some(limit) if max_hold_end == Some(self.told.kill_at) => {
-                        Failure::HeldTooLong { name, limit }
-                    }
-                    _ => Failure::NotKept(name),
-                })
-            }
+        let result = match self.outlived(end.at) {
+            Some(failure) => Err(failure),
+            None if end.forced => Err(self.why_forced()),
             None => Ok(end.code),
         };
         Outcome { result, is_gone: true }
+    }
+
+    /// The end of the lease, as far as it is known; also of one that is lost.
+    fn deadline(&self) -> u64 {
+        let deadline = self.guard.deadline().as_nanos();
+        self.max_hold_end.map_or(deadline, |end| end.min(deadline))
+    }
+
+    /// Why the lock did not cover the command until its end at `at`, if it did not. What counts is
+    /// when it ended and not when we heard of it.
+    fn outlived(&self, at: u64) -> Option<Failure> {
+        if at < self.deadline() {
+            return None;
+        }
+        let found = self.loss.as_ref().map(|(loss, _)| loss.clone());
+        let loss = found.or_else(|| match self.guard.ensure_valid(Duration::ZERO) {
+            Err(ValidityError::Lost(loss)) => {
+                self.report.lost(&loss, false);
+                Some(loss)
+            }
+            _ => None,
+        });
+        Some(match (loss, self.manner.on_lost) {
+            (Some(loss), OnLost::Warn) => Failure::LostAndWentOn(loss),
+            (Some(loss), _) => loss.into(),
+            (None, _) => self.why_forced(),
+        })
+    }
+
+    /// Why the command was stopped although the lease was good.
+    fn why_forced(&self) -> Failure {
+        let name = self.report.name.clone();
+        let max_hold_end = self.max_hold_end.map(|end| before(end, self.margin()));
+        match self.manner.max_hold {
+            Some(limit) if max_hold_end == Some(self.told.kill_at) => {
+                Failure::HeldTooLong { name, limit }
+            }
+            _ => Failure::NotKept(name),
+        }
     }
 
     fn lose(&mut self, loss: Loss) {
@@ -336,8 +365,9 @@ impl Supervisor<'_> {
         if let (Some(group), Some(terminal)) = (self.group, &self.terminal) {
             terminal.finish(group, true);
         }
-        let name = self.report.name.clone();
-        Outcome { result: Err(Failure::GuardianDied(name)), is_gone: true }
+        let outlived = self.outlived(SystemClock.now().as_nanos());
+        let died = || Failure::GuardianDied(self.report.name.clone());
+        Outcome { result: Err(outlived.unwrap_or_else(died)), is_gone: true }
     }
 }
 

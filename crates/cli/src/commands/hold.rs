@@ -7,6 +7,7 @@
 use std::io::Read;
 use std::time::Duration;
 
+use leasehold::{ReleaseOutcome, ValidityError};
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -56,19 +57,26 @@ pub(crate) async fn exec(hold: &Args, context: &Context) -> Result<Exit, Failure
         "ttl_ms": duration::millis(ttl),
     });
     let is_heard = context.output.object(&line).is_ok();
-    let result = tokio::select! {
+    let lost = tokio::select! {
         // Whoever closed the pipe cannot know that the lock is held.
-        () = std::future::ready(()), if !is_heard => Ok(Exit::Success),
-        () = end_of_input() => Ok(Exit::Success),
-        _ = signals.next_end() => Ok(Exit::Success),
-        () = tokio::time::sleep(hold.time.unwrap_or(Duration::MAX)) => Ok(Exit::Success),
-        loss = guard.lost() => {
-            report.lost(&loss, false);
-            Err(Failure::LostHold(loss))
-        }
+        () = std::future::ready(()), if !is_heard => None,
+        () = end_of_input() => None,
+        _ = signals.next_end() => None,
+        () = tokio::time::sleep(hold.time.unwrap_or(Duration::MAX)) => None,
+        loss = guard.lost() => Some(loss),
     };
-    report.released(&guard.release().await);
-    result
+    // Also if we were stopped: nobody knows what came first then, the end of the lease or our own.
+    let lost = lost.map_or_else(|| guard.ensure_valid(Duration::ZERO), |loss| Err(loss.into()));
+    if let Err(ValidityError::Lost(loss)) = &lost {
+        report.lost(loss, false);
+    }
+    let released = guard.release().await;
+    report.released(&released);
+    match (lost, released) {
+        (Err(ValidityError::Lost(loss)), _) => Err(Failure::LostHold(loss)),
+        (_, ReleaseOutcome::TakenOver { by }) => Err(Failure::taken_over(&hold.name, &by)),
+        _ => Ok(Exit::Success),
+    }
 }
 
 /// On a thread that nobody waits for: reading cannot be cancelled.

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use leasehold::Guard;
+use leasehold::{Guard, ReleaseOutcome, ValidityError};
 use rustix::process::Signal;
 
 use crate::child::report::Reporter;
@@ -70,14 +70,20 @@ pub(crate) async fn exec(run: &Args, context: &Context) -> Result<Exit, Failure>
     };
     let since = Instant::now();
     report.acquired(&guard, manner.ttl, waited);
-    let outcome = child::supervise(&guardian, &guard, &manner, &mut signals, &report).await;
+    let mut outcome = child::supervise(&guardian, &guard, &manner, &mut signals, &report).await;
     if outcome.result.is_ok()
         && let Some(least) = run.min_hold
+        && let Err(failure) =
+            stay(least.saturating_sub(since.elapsed()), &guard, &mut signals, &report).await
     {
-        stay(least.saturating_sub(since.elapsed()), &guard, &mut signals, &report).await;
+        outcome.result = Err(failure);
     }
     if outcome.is_gone {
-        report.released(&guard.release().await);
+        let released = guard.release().await;
+        report.released(&released);
+        if let (Ok(_), ReleaseOutcome::TakenOver { by }) = (&outcome.result, released) {
+            outcome.result = Err(Failure::taken_over(&run.name, &by));
+        }
     } else {
         // Not given back: whatever is left of the command keeps others out until the lease ends.
         guard.detach();
@@ -93,11 +99,24 @@ pub(crate) async fn exec(run: &Args, context: &Context) -> Result<Exit, Failure>
 }
 
 /// Holds the lock a little longer, unless it is lost or somebody wants us to end.
-async fn stay(time: Duration, guard: &Guard, signals: &mut Signals, report: &Reporter) {
-    tokio::select! {
-        () = tokio::time::sleep(time) => {}
-        loss = guard.lost() => report.lost(&loss, false),
-        _ = signals.next_end() => {}
+async fn stay(
+    time: Duration,
+    guard: &Guard,
+    signals: &mut Signals,
+    report: &Reporter,
+) -> Result<(), Failure> {
+    let lost = tokio::select! {
+        () = tokio::time::sleep(time) => None,
+        loss = guard.lost() => Some(loss),
+        _ = signals.next_end() => None,
+    };
+    // Also if we were stopped, and the time of both was over when we went on.
+    match lost.map_or_else(|| guard.ensure_valid(Duration::ZERO), |loss| Err(loss.into())) {
+        Err(ValidityError::Lost(loss)) => {
+            report.lost(&loss, false);
+            Err(Failure::LostAfterwards(loss))
+        }
+        _ => Ok(()),
     }
 }
 

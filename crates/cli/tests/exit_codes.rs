@@ -1,0 +1,125 @@
+//! An exit code never claims a lock that was lost: what counts is when the command ended, and not
+//! when `leasehold` heard of it.
+
+mod support;
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use leasehold_testkit::eventually;
+use support::{Place, Running, SOON, Signal, code, is_alive, send, state, stderr};
+
+const TTL: Duration = Duration::from_millis(400);
+
+/// Stops the process, and comes back when its lease is over.
+fn stop_past_the_lease(place: &Place, run: &Running) {
+    run.signal(Signal::STOP);
+    eventually(SOON, "stopped", || state(run.pid()) == Some('T'));
+    eventually(SOON, "the lease is over", || place.is_free("l"));
+}
+
+#[test]
+fn a_command_that_went_on_past_the_lease_is_told_however_late_we_hear_of_it() {
+    let place = Place::new();
+    let options =
+        ["run", "--ttl", "400ms", "--on-lost", "warn", "l", "-c", "echo $$; read x; exit 0"];
+    let mut run = place.start(&options);
+    let command = run.pid_line();
+    stop_past_the_lease(&place, &run);
+    run.close_input();
+    eventually(SOON, "the command ended", || !is_alive(command));
+    run.signal(Signal::CONT);
+    assert_eq!(run.end(), Some(79));
+    let text = run.complaints();
+    assert!(text.contains("is lost") && text.contains("went on without it"), "{text}");
+}
+
+#[test]
+fn a_command_that_ended_within_the_lease_keeps_its_code_with_warn_as_well() {
+    let place = Place::new();
+    let script = "echo $$; read x; exit 3";
+    let mut run = place.start(&["run", "--ttl", "2s", "--on-lost", "warn", "l", "-c", script]);
+    let command = run.pid_line();
+    run.signal(Signal::STOP);
+    run.close_input();
+    eventually(SOON, "the command ended", || !is_alive(command));
+    eventually(SOON, "the lease is over", || place.is_free("l"));
+    run.signal(Signal::CONT);
+    assert_eq!(run.end(), Some(3));
+}
+
+#[test]
+fn a_lock_that_another_has_at_the_release_is_told() {
+    let place = Place::new();
+    let mut run = place.start(&["run", "--ttl", "400ms", "l", "-c", "echo $$; read x; exit 0"]);
+    let command = run.pid_line();
+    run.signal(Signal::STOP);
+    run.close_input();
+    eventually(SOON, "the command ended", || !is_alive(command));
+    let other = place.run(&["acquire", "l", "--ttl", "1m", "--wait", "10s"]);
+    assert_eq!(code(&other), 0, "{}", stderr(&other));
+    run.signal(Signal::CONT);
+    assert_eq!(run.end(), Some(79));
+    let text = run.complaints();
+    assert!(text.contains("lock `l` was not held any more when it was given back: "), "{text}");
+}
+
+#[test]
+fn a_lock_that_is_lost_before_its_min_hold_is_over_is_told() {
+    let place = Place::new();
+    let options = ["run", "--ttl", "400ms", "--min-hold", "500ms", "l", "-c", "echo $$"];
+    let mut run = place.start(&options);
+    let command = run.pid_line();
+    eventually(SOON, "the command is buried", || state(command).is_none());
+    stop_past_the_lease(&place, &run);
+    thread::sleep(TTL);
+    run.signal(Signal::CONT);
+    assert_eq!(run.end(), Some(79));
+    let text = run.complaints();
+    assert!(text.contains("--min-hold was not over"), "{text}");
+}
+
+#[test]
+fn no_command_starts_whose_lease_is_over() {
+    let place = Place::new();
+    for on_lost in ["warn", "term"] {
+        let mut holder = place.start(&["hold", "l"]);
+        holder.line();
+        let options = ["--json", "run", "--ttl", "400ms", "--on-lost", on_lost, "l", "-c"];
+        let script = format!("touch {}", place.file("started").display());
+        let mut run = place.start(&[&options[..], &[&script]].concat());
+        let guardian = run.guardian();
+        let comm = format!("/proc/{guardian}/comm");
+        eventually(SOON, "it is a guardian", || {
+            fs::read_to_string(&comm).is_ok_and(|comm| comm == "lease-guardian\n")
+        });
+        send(guardian, Signal::STOP);
+        holder.close_input();
+        run.remarks("\"acquired\"");
+        stop_past_the_lease(&place, &run);
+        send(guardian, Signal::CONT);
+        // With the order to start, which it now has read, or with the end of the supervisor.
+        thread::sleep(Duration::from_millis(100));
+        run.signal(Signal::CONT);
+        assert_eq!(run.end(), Some(79), "{on_lost}");
+        assert!(!place.file("started").exists(), "{on_lost}: started without a lease");
+        let text = run.complaints();
+        assert!(text.contains("over before the command could be started"), "{on_lost}: {text}");
+    }
+}
+
+#[test]
+fn a_hold_that_was_stopped_past_its_lease_is_lost_also_if_its_input_ended_meanwhile() {
+    let place = Place::new();
+    for _ in 0..8 {
+        let mut hold = place.start(&["hold", "--ttl", "200ms", "l"]);
+        hold.line();
+        hold.signal(Signal::STOP);
+        hold.close_input();
+        eventually(SOON, "the lease is over", || place.is_free("l"));
+        hold.signal(Signal::CONT);
+        assert_eq!(hold.end(), Some(79));
+        assert!(hold.complaints().contains("is lost"));
+    }
+}
