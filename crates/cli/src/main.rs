@@ -12,12 +12,16 @@ mod settings;
 mod shown;
 mod waiting;
 
+use std::fs::File;
 use std::process::ExitCode;
 
 use args::{Args, Command};
 use context::Context;
 use exit::{Exit, Failure};
 use settings::{Serve, Settings};
+
+/// With so many files a command that holds a lock on one node comes through.
+const FILES_MIN: usize = 12;
 
 fn main() -> ExitCode {
     // Before anything else: the guardian is started with each `run`, and has to be quick.
@@ -51,6 +55,7 @@ fn run(args: &Args) -> Result<Exit, Failure> {
         _ => None,
     };
     let context = Context::new(&args.global, settings, logs);
+    has_enough_files()?;
     // Threads are for many requests at once; to start them would cost `run` more than its lock.
     let mut builder = match logs {
         Some(_) => tokio::runtime::Builder::new_multi_thread(),
@@ -61,6 +66,18 @@ fn run(args: &Args) -> Result<Exit, Failure> {
         .build()
         .map_err(|error| Failure::System { what: "cannot start".into(), error })?;
     runtime.block_on(dispatch(args, &context))
+}
+
+/// Signals, timers, the guardian's socket and the backend need some, and not everybody who finds none
+/// left says so in a sentence.
+fn has_enough_files() -> Result<(), Failure> {
+    let opened: Result<Vec<_>, _> = (0..FILES_MIN).map(|_| File::open("/")).collect();
+    opened.map(drop).map_err(|error| Failure::System {
+        what: format!(
+            "cannot start: {FILES_MIN} more files have to be opened, and `ulimit -n` forbids it"
+        ),
+        error,
+    })
 }
 
 async fn dispatch(args: &Args, context: &Context) -> Result<Exit, Failure> {

@@ -2,16 +2,22 @@
 //! waiting, which a signal can end at any time.
 
 pub(crate) mod line;
+mod outage;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold::{Guard, LockRequest, Locks};
 use rustix::process::Signal;
 
+use crate::child::report::Reporter;
 use crate::child::signals::Signals;
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{Exit, Failure};
+use crate::output::Output;
+use line::Refusals;
+use outage::Outage;
 
 /// The longest label that a holder may have, in bytes.
 const LABEL_BYTES_MAX: usize = 200;
@@ -41,6 +47,34 @@ pub(crate) struct Asking {
     /// Why, for others to read
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+}
+
+/// Waits for the lock, shows on a terminal who has it, and says if nobody can tell.
+pub(crate) async fn watched(
+    request: LockRequest,
+    name: &str,
+    output: Output,
+) -> Result<Guard, Failure> {
+    let outage: Arc<Outage> = Arc::default();
+    let refusal: Arc<Refusals> = Arc::default();
+    let (of_outage, of_line) = (outage.clone(), refusal.clone());
+    let request = request.on_refusal(move |error| {
+        of_outage.note(error);
+        of_line.note(error);
+    });
+    let has_line = !output.quiet && !output.json && line::can_be_shown();
+    let acquired = async {
+        match has_line {
+            true => line::show_while(request.acquire(), name, &refusal).await,
+            false => request.acquire().await,
+        }
+    };
+    let report = Reporter::new(name, output);
+    tokio::select! {
+        biased;
+        acquired = acquired => Ok(acquired?),
+        never = outage.tell(&report) => match never {},
+    }
 }
 
 impl Asking {
@@ -88,10 +122,7 @@ impl Asking {
             Some(wait) => request.wait(wait),
             None => request.wait_forever(),
         };
-        if context.output.quiet || context.output.json || !line::can_be_shown() {
-            return Ok(request.acquire().await?);
-        }
-        Ok(line::show_while(request, name).await?)
+        watched(request, name, context.output).await
     }
 
     fn request(&self, context: &Context, locks: &Locks, name: &str) -> LockRequest {

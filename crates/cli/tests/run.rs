@@ -262,3 +262,50 @@ fn nobody_else_has_to_bury_the_guardian() {
     assert!(heir.status.success(), "{heir:?}");
     assert!(String::from_utf8_lossy(&heir.stdout).contains("nothing inherited"), "{heir:?}");
 }
+
+#[test]
+fn who_waits_for_nodes_that_are_down_says_so_once_after_a_second() {
+    let place = Place::new();
+    let nobody = ["--backend", "redis://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"];
+    for command in [&["run", "-w", "2500ms", "l", "--", "true"][..], &["hold", "-w", "2500ms", "l"]]
+    {
+        let start = Instant::now();
+        let mut run = place.start(&[&nobody, command].concat());
+        run.remarks("0 of 3 nodes answered, 2 needed: 127.0.0.1:1/0 connection refused");
+        let after = start.elapsed();
+        assert!(after > Duration::from_secs(1) && after < Duration::from_secs(2), "{after:?}");
+        assert_eq!(run.end(), Some(69));
+        let text = run.complaints();
+        assert!(!text.contains("still waiting"), "twice: {text}");
+        assert!(text.contains("127.0.0.1:3/0 connection refused"), "the end: {text}");
+    }
+    let json = [&nobody[..], &["--json", "run", "-w", "1500ms", "l", "--", "true"]].concat();
+    let text = stderr(&place.run(&json));
+    assert_eq!(text.matches("\"event\":\"no_quorum\"").count(), 1, "{text}");
+    let quiet = [&nobody[..], &["-q", "run", "-w", "1500ms", "l", "--", "true"]].concat();
+    assert!(!stderr(&place.run(&quiet)).contains("still waiting"));
+    // A holder is no outage.
+    let mut holder = place.start(&["hold", "l"]);
+    holder.line();
+    assert!(!stderr(&place.run(&["run", "-w", "1500ms", "l", "--", "true"])).contains("still"));
+}
+
+#[test]
+fn with_few_files_there_is_a_sentence_and_no_panic() {
+    let place = Place::new();
+    let binary = place.leasehold().get_program().display().to_string();
+    for files in 4..24 {
+        for command in ["run l -- true", "hold --for 0 l"] {
+            let script = format!("ulimit -n {files}; exec {binary} {command}");
+            let output = place.leasehold_shell(&script).output().unwrap();
+            let text = stderr(&output);
+            assert!(!text.contains("panicked"), "{files} files, {command}: {text}");
+            match code(&output) {
+                0 => {}
+                69 | 78 => assert!(text.starts_with("leasehold: cannot "), "{files}: {text}"),
+                code => panic!("{files} files, {command}: {code}: {text}"),
+            }
+            assert!(files > 8 || text.contains("`ulimit -n` forbids it"), "{files}: {text}");
+        }
+    }
+}

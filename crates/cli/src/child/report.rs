@@ -5,6 +5,7 @@
 //!
 //! | event       | fields                                                                        |
 //! |-------------|-------------------------------------------------------------------------------|
+//! | `no_quorum` | `error`: too few nodes answer, and the lock is waited for; told once          |
 //! | `acquired`  | `fence`, `holder`, `ttl_ms`, `waited_ms`                                      |
 //! | `uncertain` | `left_ms`: an extension failed; until then the lease is still good            |
 //! | `kept`      | `left_ms`: a later extension succeeded                                        |
@@ -26,6 +27,7 @@ use serde_json::{Value, json};
 
 use super::signals;
 use crate::duration::millis;
+use crate::exit::Failure;
 use crate::output::{self, Output};
 
 /// Who is told, and how much.
@@ -63,6 +65,15 @@ impl Reporter {
             "waited_ms": millis(waited),
         });
         self.tell("acquired", fields, None);
+    }
+
+    /// Nobody can tell whether the lock is free, and we go on waiting.
+    pub(crate) fn no_quorum(&self, failure: &Failure) {
+        let hint = failure.hint().map_or(String::new(), |hint| format!("\nhint: {hint}"));
+        if self.output.json {
+            return self.tell("no_quorum", json!({ "error": format!("{failure}{hint}") }), None);
+        }
+        self.output.note(&format!("{failure}; still waiting{hint}"));
     }
 
     pub(crate) fn uncertain(&self, left: Duration) {

@@ -11,6 +11,7 @@ use crate::context::Context;
 use crate::duration::{self, millis, short};
 use crate::exit::{Exit, Failure};
 use crate::settings::Source;
+use crate::waiting;
 
 /// The longest label that a holder may have.
 const LABEL_BYTES_MAX: usize = 200;
@@ -82,16 +83,18 @@ async fn ask(locks: &Locks, args: &Args, context: &Context) -> Result<Guard, Fai
         Some(wait) => request.wait(wait),
         None => request.wait_forever(),
     };
-    let error = match request.acquire().await {
+    let failure = match waiting::watched(request, &args.name, context.output).await {
         Ok(guard) => return Ok(guard),
-        Err(error) => error,
+        Err(failure) => failure,
     };
     // Some nodes may have granted it: they get it back before we end.
     locks.settle().await;
-    Err(match error {
+    Err(match failure {
         // Without waiting, who holds it is all there is to tell.
-        AcquireError::TimedOut { attempts: 1, last: Some(last), .. } => (*last).into(),
-        error => error.into(),
+        Failure::Acquire(AcquireError::TimedOut { attempts: 1, last: Some(last), .. }) => {
+            (*last).into()
+        }
+        failure => failure,
     })
 }
 

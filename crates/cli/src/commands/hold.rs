@@ -60,7 +60,13 @@ pub(crate) async fn exec(hold: &Args, context: &Context) -> Result<Exit, Failure
     let lost = tokio::select! {
         // Whoever closed the pipe cannot know that the lock is held.
         () = std::future::ready(()), if !is_heard => None,
-        () = end_of_input() => None,
+        end = end_of_input() => match end {
+            Ok(()) => None,
+            Err(failure) => {
+                report.released(&guard.release().await);
+                return Err(failure);
+            }
+        },
         _ = signals.next_end() => None,
         () = tokio::time::sleep(hold.time.unwrap_or(Duration::MAX)) => None,
         loss = guard.lost() => Some(loss),
@@ -80,7 +86,7 @@ pub(crate) async fn exec(hold: &Args, context: &Context) -> Result<Exit, Failure
 }
 
 /// On a thread that nobody waits for: reading cannot be cancelled.
-async fn end_of_input() {
+async fn end_of_input() -> Result<(), Failure> {
     let (ended, end) = oneshot::channel();
     let read = move || {
         let mut input = std::io::stdin();
@@ -88,9 +94,9 @@ async fn end_of_input() {
         while input.read(&mut [0; 512]).is_ok_and(|bytes| bytes > 0) {}
         let _ = ended.send(());
     };
-    if std::thread::Builder::new().name("stdin".into()).spawn(read).is_ok() {
-        let _ = end.await;
-    } else {
-        std::future::pending().await
-    }
+    std::thread::Builder::new().name("stdin".into()).spawn(read).map_err(|error| {
+        Failure::System { what: "cannot start a thread for the standard input".into(), error }
+    })?;
+    let _ = end.await;
+    Ok(())
 }

@@ -2,10 +2,10 @@
 //! long we have waited. Only on a terminal, and gone when the waiting is over.
 
 use std::io::{IsTerminal, Write, stderr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use leasehold::{AcquireError, Guard, LockRequest, NodeReports, Reply};
+use leasehold::{AcquireError, Guard, NodeReports, Reply};
 
 /// Often enough to look alive.
 const REDRAW_EVERY: Duration = Duration::from_millis(250);
@@ -20,15 +20,13 @@ pub(crate) fn can_be_shown() -> bool {
     stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Acquires the lock, and shows the line until it is acquired or the future is dropped.
-pub(super) async fn show_while(request: LockRequest, name: &str) -> Result<Guard, AcquireError> {
-    let refusal: Arc<Mutex<Option<Refusal>>> = Arc::default();
-    let seen = refusal.clone();
-    let request = request.on_refusal(move |error| {
-        *seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Refusal::of(error));
-    });
+/// Waits for the lock, and shows the line until it is acquired or the future is dropped.
+pub(super) async fn show_while(
+    acquired: impl Future<Output = Result<Guard, AcquireError>>,
+    name: &str,
+    Refusals(last): &Refusals,
+) -> Result<Guard, AcquireError> {
     let begun = Instant::now();
-    let acquired = request.acquire();
     tokio::pin!(acquired);
     if let Ok(acquired) = tokio::time::timeout(PATIENCE, &mut acquired).await {
         return acquired;
@@ -36,12 +34,22 @@ pub(super) async fn show_while(request: LockRequest, name: &str) -> Result<Guard
     let line = Line;
     loop {
         {
-            let refusal = refusal.lock().unwrap_or_else(PoisonError::into_inner);
-            line.draw(&text(name, refusal.as_ref(), begun.elapsed()));
+            let last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            line.draw(&text(name, last.as_ref(), begun.elapsed()));
         }
         if let Ok(acquired) = tokio::time::timeout(REDRAW_EVERY, &mut acquired).await {
             return acquired;
         }
+    }
+}
+
+/// The last of the refusals while a lock is waited for.
+#[derive(Default)]
+pub(super) struct Refusals(Mutex<Option<Refusal>>);
+
+impl Refusals {
+    pub(super) fn note(&self, error: &AcquireError) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Refusal::of(error));
     }
 }
 
@@ -126,6 +134,13 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
+        let _ = stderr().write_all(ERASE.as_bytes());
+    }
+}
+
+/// Makes place for a sentence where a line may stand.
+pub(super) fn erase() {
+    if can_be_shown() {
         let _ = stderr().write_all(ERASE.as_bytes());
     }
 }
