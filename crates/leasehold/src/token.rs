@@ -109,6 +109,16 @@ impl Locks {
     /// Succeeds only if a quorum kept it all the time: a lease that lapsed is lost. It never gets
     /// shorter: of a `ttl` that ends sooner than what the nodes keep already, the longer end stands.
     pub async fn extend(&self, token: &LeaseToken) -> Result<Duration, ExtendError> {
+        Ok(self.extend_since(token, || ()).await?.1)
+    }
+
+    /// As [`Self::extend`], for whoever tells it to others by another clock: `read` is called first, and what
+    /// is left counts from then. A pause between the two makes it less, never more.
+    pub async fn extend_since<T>(
+        &self,
+        token: &LeaseToken,
+        read: impl FnOnce() -> T,
+    ) -> Result<(T, Duration), ExtendError> {
         let cluster = self.cluster();
         let now = cluster.now();
         let ttl = Ttl::new(token.ttl).map_err(OptionsError::from)?;
@@ -141,7 +151,7 @@ impl Locks {
         let nodes = NodeReports::of(cluster.node_ids(), &ballot);
         match step {
             ExtendStep::Extended { deadline } if cluster.now() < deadline => {
-                Ok(deadline.since(cluster.now()))
+                Ok((read(), deadline.since(cluster.now())))
             }
             _ if is_lost => Err(lost(token, &nodes).into()),
             _ => {

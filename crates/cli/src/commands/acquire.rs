@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use leasehold::clock::{Clock as _, SystemClock};
 use leasehold::{AcquireError, Guard, LeaseToken, Locks};
 use serde_json::{Value, json};
 
@@ -56,10 +57,10 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
     }
     let locks = context.open().await?;
     let guard = ask(&locks, args, context).await?;
-    let validity = guard.validity();
+    let (uptime, validity) = (uptime(), guard.validity());
     let token = guard.detach();
     let answer = if context.output.json {
-        context.output.object(&lease(&token, validity))
+        context.output.object(&lease(&token, uptime, validity))
     } else {
         context.output.text(&token.to_string())
     };
@@ -110,8 +111,13 @@ fn label(args: &Args, context: &Context) -> Option<String> {
     Some(label.chars().map(printable).take(LABEL_BYTES_MAX).collect())
 }
 
-/// `leasehold/lease/v1`.
-pub(crate) fn lease(token: &LeaseToken, validity: Duration) -> Value {
+/// How long the machine is up, suspends included: the first number of `/proc/uptime`.
+pub(crate) fn uptime() -> Duration {
+    Duration::from_nanos(SystemClock.now().as_nanos())
+}
+
+/// `leasehold/lease/v1`. What is left counts from `uptime`, which was read before it.
+pub(crate) fn lease(token: &LeaseToken, uptime: Duration, validity: Duration) -> Value {
     json!({
         "schema": "leasehold/lease/v1",
         "name": token.name.as_str(),
@@ -120,5 +126,6 @@ pub(crate) fn lease(token: &LeaseToken, validity: Duration) -> Value {
         "holder": token.holder.label(),
         "ttl_ms": millis(token.ttl),
         "validity_ms": millis(validity),
+        "until_uptime_ms": millis(uptime + validity),
     })
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::LeaseToken;
 
-use super::acquire::lease;
+use super::acquire::{lease, uptime};
 use crate::context::Context;
 use crate::duration::{self, short};
 use crate::exit::{Exit, Failure};
@@ -31,8 +31,8 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
     let mut token = args.token.clone();
     token.ttl = args.ttl.unwrap_or(token.ttl);
     let locks = context.open().await?;
-    let left = match locks.extend(&token).await {
-        Ok(left) => left,
+    let (uptime, left) = match locks.extend_since(&token, uptime).await {
+        Ok(extended) => extended,
         Err(error) => {
             // What nodes took back by mistake is on its way to be free again.
             locks.settle().await;
@@ -40,7 +40,7 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
         }
     };
     if context.output.json {
-        context.output.object(&lease(&token, left))?;
+        context.output.object(&lease(&token, uptime, left))?;
     } else {
         context.output.text(&token.to_string())?;
     }

@@ -140,9 +140,9 @@ async fn look_up(
             Known::Granted(token) => token,
             new @ Known::New(_) => return Ok((new, Instant::now())),
         };
-        match app.locks.extend(&token).await {
-            Ok(left) => {
-                let until = Instant::now() + left;
+        match app.locks.extend_since(&token, Instant::now).await {
+            Ok((now, left)) => {
+                let until = now + left;
                 app.renewed(&token, until);
                 return Ok((Known::Granted(token), until));
             }

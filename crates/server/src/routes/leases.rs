@@ -28,9 +28,9 @@ pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
     if let Some(ttl) = wish.ttl_ms {
         token.ttl = Duration::from_millis(ttl);
     }
-    match app.locks.extend(&token).await {
-        Ok(left) => {
-            let until = Instant::now() + left;
+    match app.locks.extend_since(&token, Instant::now).await {
+        Ok((now, left)) => {
+            let until = now + left;
             app.metrics.leases.renewed("ok");
             app.renewed(&token, until);
             // Whoever asks for less than is left keeps what is left.
