@@ -1,10 +1,10 @@
 //! `leasehold token new|list|revoke`: the file of tokens that a lock server checks.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold_server::{Scope, Token, Tokens};
 use serde_json::json;
@@ -15,11 +15,14 @@ use crate::exit::{Exit, Failure};
 use crate::output::{Tone, heading};
 use crate::shown::time;
 
+/// Reading and writing a file of tokens takes milliseconds.
+const LOCK_WITHIN: Duration = Duration::from_secs(5);
+
 /// Make, list and revoke the tokens of a lock server
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The file holds names, scopes and hashes, never a token. A running server reads it \
-                  again on SIGHUP.\n\n\
+                  again on SIGHUP. Two commands that change it at once wait for each other (FILE.lock).\n\n\
                   Example:\n  leasehold token new --file tokens.toml --name billing --scope 'lock:billing/*' --scope read\n\n\
                   Exit codes: 0; 74 cannot write; 78 the file cannot be read; 64 usage."
 )]
@@ -65,6 +68,7 @@ pub(crate) fn exec(args: &Args, context: &Context) -> Result<Exit, Failure> {
     let output = context.output;
     match &args.what {
         What::New { file, name, scope, expires } => {
+            let _locked = lock(file)?;
             let mut tokens = if file.exists() { Tokens::read(file)? } else { Tokens::default() };
             let token = tokens.create(name, scope.clone(), *expires).map_err(Failure::Usage)?;
             write(file, &tokens)?;
@@ -80,6 +84,7 @@ pub(crate) fn exec(args: &Args, context: &Context) -> Result<Exit, Failure> {
         }
         What::List { file } => list(&Tokens::read(file)?, context)?,
         What::Revoke { file, name } => {
+            let _locked = lock(file)?;
             let mut tokens = Tokens::read(file)?;
             if !tokens.revoke(name) {
                 let text = format!("there is no token `{name}` in {}", file.display());
@@ -118,13 +123,48 @@ fn list(tokens: &Tokens, context: &Context) -> Result<(), Failure> {
     output.text(&output.table(&rows))
 }
 
+/// Two that change the file at once would undo each other: a revoked token would come back. Ends when
+/// dropped. It is no lock on the file itself, which is another file after each change.
+fn lock(path: &Path) -> Result<File, Failure> {
+    let beside = beside(path, ".lock");
+    let failed = |error| Failure::Write { path: beside.clone(), error };
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&beside);
+    let file = file.map_err(failed)?;
+    if let Ok(tokens) = fs::metadata(path) {
+        // Whoever may write the tokens may lock them. Only root can give a file away, or needs to.
+        let _ = fchown(&file, Some(tokens.uid()), Some(tokens.gid()));
+    }
+    let begun = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK_WITHIN => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(TryLockError::WouldBlock) => {
+                let text = format!(
+                    "another `leasehold token` has had it locked for {LOCK_WITHIN:?}; nothing was changed"
+                );
+                return Err(failed(io::Error::new(io::ErrorKind::WouldBlock, text)));
+            }
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+    }
+}
+
+/// A file of that folder, named after the file.
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(ending);
+    path.with_file_name(name)
+}
+
 /// Written beside it and moved into its place: a server that reads it meanwhile sees one or the other. It
 /// stays whose it was: a server that cannot read it would go on with tokens that were revoked.
 fn write(path: &Path, tokens: &Tokens) -> Result<(), Failure> {
     let failed = |error| Failure::Write { path: path.to_owned(), error };
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let beside = path.with_file_name(name);
+    let beside = beside(path, &format!(".{}.new", std::process::id()));
     let written = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -138,9 +178,16 @@ fn write(path: &Path, tokens: &Tokens) -> Result<(), Failure> {
             file.write_all(tokens.to_text().as_bytes())?;
             file.sync_all()
         })
-        .and_then(|()| fs::rename(&beside, path));
+        .and_then(|()| fs::rename(&beside, path))
+        .and_then(|()| sync_folder(path));
     if written.is_err() {
         let _ = fs::remove_file(&beside);
     }
     written.map_err(failed)
+}
+
+/// The new name of the file is on disk only then: after a power cut a revoked token would be back.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold_testkit::{TlsFiles, bound_command, http_get, http_send};
+use leasehold_testkit::{TlsFiles, bound_command, http_get, http_send, spawn};
 use rustix::process::Signal;
 
 use crate::process::{PROGRAM, Server, leasehold, text};
@@ -265,6 +265,64 @@ fn tokens_are_made_listed_and_revoked_and_the_file_keeps_its_mode() {
     }
     fs::write(&path, "nonsense").unwrap();
     assert_eq!(leasehold(&["token", "list", "--file", file]).status.code(), Some(78));
+}
+
+#[test]
+fn tokens_that_are_made_and_revoked_at_once_are_all_made_and_revoked() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokens.toml");
+    let file = path.to_str().unwrap();
+    let names =
+        |prefix: &str| (0..12).map(|number| format!("{prefix}{number}")).collect::<Vec<_>>();
+    for old in names("old") {
+        new_token(dir.path(), &old);
+    }
+    let mut all = Vec::new();
+    for (old, new) in names("old").iter().zip(names("new")) {
+        let scope = ["--scope", "read"];
+        let new = [&["token", "new", "--file", file, "--name", &new][..], &scope].concat();
+        for arguments in [&["token", "revoke", "--file", file, old][..], &new] {
+            let mut command = bound_command(PROGRAM);
+            command.args(arguments).stdout(std::process::Stdio::null());
+            command.env("XDG_CONFIG_HOME", dir.path());
+            all.push(spawn(command).unwrap());
+        }
+    }
+    for child in &mut all {
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    }
+    let listed = text(&leasehold(&["token", "list", "--file", file]).stdout);
+    for name in names("new") {
+        assert!(listed.contains(&name), "{name} was made\n{listed}");
+    }
+    assert!(!listed.contains("old"), "all of those were revoked\n{listed}");
+}
+
+#[test]
+fn tokens_that_cannot_be_locked_or_written_stay_as_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokens.toml");
+    let file = path.to_str().unwrap();
+    new_token(dir.path(), "ana");
+    let before = fs::read_to_string(&path).unwrap();
+    let refused = |words: &str| {
+        for change in [&["new", "--name", "bo", "--scope", "read"][..], &["revoke", "ana"]] {
+            let arguments = [&["token"], &change[..1], &["--file", file], &change[1..]].concat();
+            let refused = leasehold(&arguments);
+            assert_eq!(refused.status.code(), Some(74), "{refused:?}");
+            let said = text(&refused.stderr);
+            assert!(said.contains("tokens.toml.lock") && said.contains(words), "{said}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), before);
+        }
+    };
+    let sidecar = dir.path().join("tokens.toml.lock");
+    let held = fs::File::create(&sidecar).unwrap();
+    held.lock().unwrap();
+    refused("another `leasehold token`");
+    drop(held);
+    fs::remove_file(&sidecar).unwrap();
+    fs::create_dir(&sidecar).unwrap();
+    refused("directory");
 }
 
 #[test]
