@@ -1,13 +1,15 @@
 //! Lock names: one set of rules that is valid in every backend.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// The longest name, in bytes: long enough for any path-like name, short enough for a URL segment
 /// and a log line.
 pub const NAME_BYTES_MAX: usize = 512;
 
-/// Which lock. 1 to 512 bytes of UTF-8 without control characters; cheap to clone.
+/// Which lock. 1 to 512 bytes of UTF-8 without control characters, characters of no width and marks of
+/// direction; cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockName(Arc<str>);
 
@@ -29,6 +31,41 @@ pub enum NameError {
         /// Where it stands, in bytes from the start.
         at: usize,
     },
+    /// The text has a character that nobody sees, or that turns the text around: it could look like
+    /// another name.
+    Unseen {
+        /// The character.
+        character: char,
+        /// Where it stands, in bytes from the start.
+        at: usize,
+    },
+}
+
+/// Characters without a width, and those that change the direction of others: Unicode's
+/// `Default_Ignorable_Code_Point`, the line and paragraph separators, and the interlinear marks.
+const UNSEEN: [RangeInclusive<char>; 18] = [
+    '\u{ad}'..='\u{ad}',
+    '\u{34f}'..='\u{34f}',
+    '\u{61c}'..='\u{61c}',
+    '\u{115f}'..='\u{1160}',
+    '\u{17b4}'..='\u{17b5}',
+    '\u{180b}'..='\u{180f}',
+    '\u{200b}'..='\u{200f}',
+    '\u{2028}'..='\u{202e}',
+    '\u{2060}'..='\u{206f}',
+    '\u{3164}'..='\u{3164}',
+    '\u{fe00}'..='\u{fe0f}',
+    '\u{feff}'..='\u{feff}',
+    '\u{ffa0}'..='\u{ffa0}',
+    '\u{fff0}'..='\u{fffb}',
+    '\u{1bca0}'..='\u{1bca3}',
+    '\u{1d173}'..='\u{1d17a}',
+    '\u{e0000}'..='\u{e007f}',
+    '\u{e0080}'..='\u{e0fff}',
+];
+
+fn is_unseen(character: char) -> bool {
+    !character.is_ascii() && UNSEEN.iter().any(|range| range.contains(&character))
 }
 
 impl LockName {
@@ -43,6 +80,9 @@ impl LockName {
         }
         if let Some((at, character)) = name.char_indices().find(|(_, c)| c.is_control()) {
             return Err(NameError::ControlCharacter { character, at });
+        }
+        if let Some((at, character)) = name.char_indices().find(|(_, c)| is_unseen(*c)) {
+            return Err(NameError::Unseen { character, at });
         }
         Ok(Self(name.into()))
     }
@@ -77,6 +117,12 @@ impl fmt::Display for NameError {
                 "a lock name must not have control characters, this one has U+{:04X} at byte {at}",
                 u32::from(*character)
             ),
+            Self::Unseen { character, at } => write!(
+                f,
+                "a lock name must not have characters that nobody sees or that change its direction, this \
+                 one has U+{:04X} at byte {at}",
+                u32::from(*character)
+            ),
         }
     }
 }
@@ -103,5 +149,37 @@ mod tests {
         assert_eq!(newline, NameError::ControlCharacter { character: '\n', at: 2 });
         assert!(newline.to_string().contains("U+000A at byte 2"), "{newline}");
         assert!(LockName::new("\u{7f}").is_err() && LockName::new("\u{85}").is_err());
+    }
+
+    #[test]
+    fn no_name_can_look_like_another_because_of_what_nobody_sees() {
+        // Zero-width, bidirectional, separators, selectors, tags.
+        for unseen in [
+            '\u{200b}',
+            '\u{200d}',
+            '\u{200e}',
+            '\u{202e}',
+            '\u{2066}',
+            '\u{2069}',
+            '\u{61c}',
+            '\u{2028}',
+            '\u{2060}',
+            '\u{feff}',
+            '\u{ad}',
+            '\u{fe0f}',
+            '\u{3164}',
+            '\u{e0041}',
+        ] {
+            let name = format!("pay{unseen}roll");
+            let refused = LockName::new(&name).expect_err(&name.escape_unicode().to_string());
+            assert_eq!(refused, NameError::Unseen { character: unseen, at: 3 });
+            let code = format!("U+{:04X} at byte 3", u32::from(unseen));
+            assert!(refused.to_string().contains(&code), "{refused}");
+        }
+        // Letters of all scripts, accents of their own, and pictures stay.
+        for good in ["שלום", "عقد", "e\u{301}mile", "नमस्ते", "한글", "🔒", "a\u{a0}b"]
+        {
+            assert_eq!(LockName::new(good).unwrap().as_str(), good);
+        }
     }
 }
