@@ -45,18 +45,22 @@ pub(crate) fn filter(
     server: Option<LogFormat>,
 ) -> Option<Targets> {
     let of_leasehold = |level| Some(Targets::new().with_target("leasehold", level));
-    match (wanted, verbose) {
+    let filter = match (wanted, verbose) {
         (Some(wanted), _) => Some(wanted.targets.clone()),
         (None, 0) if server.is_some() => Some(
             Targets::new()
                 .with_target("leasehold", LevelFilter::WARN)
-                .with_target("leasehold_server", LevelFilter::INFO)
-                .with_target("leasehold::audit", LevelFilter::INFO),
+                .with_target("leasehold_server", LevelFilter::INFO),
         ),
         (None, 0) => None,
         (None, 1) => of_leasehold(LevelFilter::INFO),
         (None, 2) => of_leasehold(LevelFilter::DEBUG),
         (None, _) => of_leasehold(LevelFilter::TRACE),
+    };
+    // Who took a lock away is on record whatever else is written.
+    match server {
+        Some(_) => filter.map(|it| it.with_target("leasehold::audit", LevelFilter::INFO)),
+        None => filter,
     }
 }
 

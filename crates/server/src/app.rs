@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
+use crate::audit::Refusals;
 use crate::connections::Connections;
 use crate::delivery::Delivery;
 use crate::events::{Events, More};
@@ -44,6 +45,7 @@ pub(crate) struct App {
     pub(crate) keys: Arc<Idempotency>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) started: Instant,
+    refusals: Refusals,
     /// Everything under way: the server does not end before it does.
     pub(crate) tasks: TaskTracker,
     /// Set when it is about to: load balancers are told.
@@ -101,6 +103,7 @@ impl App {
             keys: Arc::default(),
             connections: Arc::default(),
             started: Instant::now(),
+            refusals: Refusals::new(Instant::now()),
             tasks: TaskTracker::new(),
             leaving: CancellationToken::new(),
             draining: CancellationToken::new(),
@@ -139,11 +142,29 @@ impl App {
     }
 
     /// For the record: what somebody did, or was kept from doing.
-    pub(crate) fn audit(&self, what: &'static str, by: &str, lock: Option<&LockName>, why: &str) {
+    pub(crate) fn audit(
+        &self,
+        what: &'static str,
+        (by, from): (&str, &str),
+        lock: Option<&LockName>,
+        why: &str,
+    ) {
         let name = lock.map(LockName::as_str);
-        warn!(target: "leasehold::audit", what, by, lock = name, why, "audit");
-        let members = json!({"what": what, "by": by, "reason": why});
+        warn!(target: "leasehold::audit", what, by, from, lock = name, why, "audit");
+        let members = json!({"what": what, "by": by, "from": from, "reason": why});
         self.events.tell("audit", lock.cloned(), members);
+    }
+
+    /// For the record, unless there are too many: somebody was kept from doing something.
+    pub(crate) fn refused(&self, who: (&str, &str), lock: Option<&LockName>, why: &str) {
+        match self.refusals.admit(Instant::now()) {
+            Some(0) => self.audit("refused", who, lock, why),
+            Some(more) => {
+                let why = format!("{why}; {more} refusals before this one are not on record");
+                self.audit("refused", who, lock, &why);
+            }
+            None => _ = self.metrics.http.refusals_left_out.inc(),
+        }
     }
 
     /// A lease was granted here.

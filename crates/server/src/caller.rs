@@ -17,6 +17,8 @@ use crate::tokens::Token;
 /// Whoever sent a request, known and within its limits.
 pub(crate) struct Caller {
     pub(crate) name: Arc<str>,
+    /// The address it came from.
+    from: Arc<str>,
     /// None where no tokens are asked for.
     token: Option<Arc<Token>>,
     _under_way: UnderWay,
@@ -26,7 +28,7 @@ impl Caller {
     /// Whoever sent these headers from this address.
     pub(crate) fn of(app: &App, headers: &HeaderMap, from: &Arc<str>) -> Result<Self, Problem> {
         let refuse = |kind, why| {
-            app.audit("refused", from, None, why);
+            app.refused((from, from), None, why);
             Problem::new(kind, why)
         };
         is_own_page(headers).map_err(|why| refuse(Kind::Forbidden, why))?;
@@ -37,26 +39,30 @@ impl Caller {
                 return Err(refuse(Kind::Forbidden, why));
             }
             let under_way = UnderWay::begin(app, from)?;
-            return Ok(Self { name: from.clone(), token: None, _under_way: under_way });
+            let (name, from) = (from.clone(), from.clone());
+            return Ok(Self { name, from, token: None, _under_way: under_way });
         };
         let presented = presented(headers);
         let found = presented.as_deref().and_then(|text| tokens.find(text, SystemTime::now()));
         let Some(token) = found.cloned() else {
-            let why = match presented {
-                Some(_) => "this token is not known here, or has expired",
-                None => "send a token: Authorization: Bearer TOKEN",
-            };
-            return Err(refuse(Kind::Unauthorized, why));
+            return Err(match presented {
+                Some(_) => {
+                    refuse(Kind::Unauthorized, "this token is not known here, or has expired")
+                }
+                // Our own page asks before anybody could type one.
+                None if says_own_page(headers) => Problem::new(Kind::Unauthorized, NO_TOKEN),
+                None => refuse(Kind::Unauthorized, NO_TOKEN),
+            });
         };
         let name = token.name.clone();
         let under_way = UnderWay::begin(app, &name)?;
-        Ok(Self { name, token: Some(token), _under_way: under_way })
+        Ok(Self { name, from: from.clone(), token: Some(token), _under_way: under_way })
     }
 
     /// Refuses, for the record.
     fn refuse(&self, app: &App, needs: String, lock: Option<&LockName>) -> Problem {
         let detail = format!("`{}` lacks the scope {needs}", self.name);
-        app.audit("refused", &self.name, lock, &detail);
+        app.refused(self.who(), lock, &detail);
         Problem::new(Kind::Forbidden, detail).with("needs", json!(needs))
     }
 
@@ -93,9 +99,26 @@ impl Caller {
         if self.is_admin() { Ok(()) } else { Err(self.refuse(app, "admin".into(), Some(lock))) }
     }
 
+    /// For the record: its name, and the address it came from.
+    pub(crate) fn who(&self) -> (&str, &str) {
+        (&self.name, &self.from)
+    }
+
+    /// Whether its token has expired since.
+    pub(crate) fn is_over(&self, now: SystemTime) -> bool {
+        self.token.as_ref().and_then(|token| token.expires).is_some_and(|end| end <= now)
+    }
+
     pub(crate) fn is_admin(&self) -> bool {
         self.token.as_ref().is_none_or(|token| token.is_admin())
     }
+}
+
+const NO_TOKEN: &str = "send a token: Authorization: Bearer TOKEN";
+
+/// Whether a browser says that this comes from a page of ours.
+fn says_own_page(headers: &HeaderMap) -> bool {
+    headers.get("sec-fetch-site").is_some_and(|site| site == "same-origin")
 }
 
 /// The token of a request: as a bearer, or as the password of whomever.

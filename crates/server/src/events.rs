@@ -13,6 +13,8 @@ use crate::view;
 
 /// How many events can be asked for again.
 const KEPT: usize = 4096;
+/// The same for what is for the record only, which those who are let in by nobody can cause.
+const AUDIT_KEPT: usize = 1024;
 /// How far a listener may fall behind before it is told to look anew.
 const BEHIND: usize = 1024;
 
@@ -108,6 +110,28 @@ struct Ring {
     /// Events up to this number may be missing.
     gone: u64,
     kept: VecDeque<Arc<Event>>,
+    audit: VecDeque<Arc<Event>>,
+}
+
+impl Ring {
+    fn keep(&mut self, event: Arc<Event>) {
+        if event.kind == "audit" {
+            self.audit.truncate(AUDIT_KEPT - 1);
+            self.audit.push_front(event);
+            return;
+        }
+        if self.kept.len() == KEPT {
+            self.gone = self.kept.pop_front().map_or(0, |event| event.number);
+        }
+        self.kept.push_back(event);
+    }
+
+    /// All that is known, the oldest first.
+    fn all(&self) -> Vec<&Arc<Event>> {
+        let mut all: Vec<_> = self.kept.iter().chain(&self.audit).collect();
+        all.sort_by_key(|event| event.number);
+        all
+    }
 }
 
 impl Events {
@@ -132,10 +156,7 @@ impl Events {
         ring.last += 1;
         let event = event(ring.last);
         if !event.is_small() {
-            if ring.kept.len() == KEPT {
-                ring.gone = ring.kept.pop_front().map_or(0, |event| event.number);
-            }
-            ring.kept.push_back(event.clone());
+            ring.keep(event.clone());
         }
         // Under the mutex, so that nobody hears of events in another order, or twice.
         let _ = self.sender.send(event);
@@ -147,8 +168,9 @@ impl Events {
         let ear = self.sender.subscribe();
         let after = last.map(|id| {
             let number = id.strip_prefix(&self.instance)?.strip_prefix('-')?.parse::<u64>().ok()?;
-            let missed = ring.kept.iter().filter(|event| event.number > number);
-            (ring.gone..=ring.last).contains(&number).then(|| missed.cloned().collect())
+            let is_known = (ring.gone..=ring.last).contains(&number);
+            let missed = || ring.all().into_iter().filter(|event| event.number > number);
+            is_known.then(|| missed().cloned().collect())
         });
         (after.unwrap_or(Some(Vec::new())), ear)
     }
@@ -156,7 +178,8 @@ impl Events {
     /// The last events of one lock, newest first; those for the record only if they may be seen.
     pub(crate) fn of(&self, lock: &LockName, most: usize, with_audit: bool) -> Vec<Value> {
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = ring.kept.iter().rev().filter(|event| event.lock.as_ref() == Some(lock));
+        let all = ring.all();
+        let own = all.into_iter().rev().filter(|event| event.lock.as_ref() == Some(lock));
         let own = own.filter(|event| with_audit || event.kind != "audit");
         let own: Vec<_> = own.take(most).cloned().collect();
         drop(ring);
@@ -229,5 +252,20 @@ mod tests {
         let lock = LockName::new("a/b").unwrap();
         assert_eq!((events.of(&lock, 9, false).len(), events.of(&lock, 9, true).len()), (1, 2));
         assert!(events.of(&LockName::new("a").unwrap(), 9, true).is_empty());
+    }
+
+    #[test]
+    fn no_number_of_refusals_makes_anything_else_forgotten() {
+        let events = Events::new("abc".into());
+        let lock = LockName::new("l").unwrap();
+        events.tell("acquired", Some(lock.clone()), json!({"fence": 1}));
+        for _ in 0..3 * KEPT {
+            events.tell("audit", None, json!({"what": "refused"}));
+        }
+        assert_eq!(events.of(&lock, 9, false).len(), 1);
+        let (missed, _) = events.listen(Some("abc-0"));
+        let missed = missed.expect("nothing else is gone");
+        assert_eq!((missed[0].kind, missed.len()), ("acquired", 1 + AUDIT_KEPT));
+        assert!(missed.is_sorted_by_key(|event| event.number));
     }
 }

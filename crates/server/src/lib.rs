@@ -12,6 +12,7 @@
 
 mod app;
 mod ask;
+mod audit;
 mod body;
 mod caller;
 mod connections;
@@ -24,6 +25,7 @@ mod lease_id;
 mod metrics;
 mod observer;
 mod problem;
+mod proxies;
 mod routes;
 mod serve;
 mod settings;
@@ -47,6 +49,8 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 
 use app::App;
+pub use proxies::Network;
+use proxies::Proxies;
 use serve::Front;
 pub use settings::{Limits, Settings, TlsFiles};
 pub use tokens::{Scope, Token, Tokens};
@@ -90,8 +94,9 @@ impl Server {
         let listener = TcpListener::from_std(listener)?;
         let (tokens, tls) = read(&settings)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
+        let proxies = RwLock::new(Arc::new(Proxies(settings.trusted_proxies.clone())));
         let app = Arc::new(App::new(locks, settings, tokens));
-        let front = Arc::new(Front { tls: RwLock::new(tls), app });
+        let front = Arc::new(Front { tls: RwLock::new(tls), proxies, app });
         front.app.tasks.spawn(observer::run(front.app.clone()));
         front.app.tasks.spawn(observer::watch_ends(front.app.clone()));
         front.app.tasks.spawn(front.clone().accept(listener));
@@ -114,6 +119,8 @@ impl Server {
         let (tokens, tls) = read(settings)?;
         let app = &self.front.app;
         *self.front.tls.write().unwrap_or_else(PoisonError::into_inner) = tls;
+        let proxies = Arc::new(Proxies(settings.trusted_proxies.clone()));
+        *self.front.proxies.write().unwrap_or_else(PoisonError::into_inner) = proxies;
         app.replace_access(tokens);
         app.replace_limits(settings.limits);
         app.metrics.leases.list(&settings.metrics_locks);

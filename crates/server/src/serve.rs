@@ -25,6 +25,7 @@ use crate::body::{Body, Response};
 use crate::connections::Connection;
 use crate::delivery::Delivery;
 use crate::problem::{Kind, Problem};
+use crate::proxies::{self, Proxies};
 use crate::wire::{Peer, Socket, Wire};
 use crate::{routes, trace};
 
@@ -36,6 +37,7 @@ const HEADERS_MOST: usize = 64;
 pub(crate) struct Front {
     pub(crate) app: Arc<App>,
     pub(crate) tls: RwLock<Option<TlsAcceptor>>,
+    pub(crate) proxies: RwLock<Arc<Proxies>>,
 }
 
 impl Front {
@@ -73,13 +75,47 @@ impl Front {
         notice_dead_peers(&stream);
         let tls = self.tls.read().unwrap_or_else(PoisonError::into_inner).clone();
         let tasks = self.app.tasks.clone();
+        let proxies = self.proxies();
         tasks.spawn(async move {
+            let mut peer = peer;
+            if proxies.trusts(peer.ip()) {
+                let greeting = Box::pin(self.introduce(&mut stream, peer, &connection));
+                let Some(sender) = greeting.await else { return };
+                peer = sender;
+            }
             match tls {
                 None => self.speak(TokioIo::new(stream), peer, connection).await,
                 // Boxed: a task is as large as its largest branch, and there may be many that wait.
                 Some(tls) => Box::pin(self.greet(tls, stream, peer, connection)).await,
             }
         });
+    }
+
+    fn proxies(&self) -> Arc<Proxies> {
+        self.proxies.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Who connected to a listed balancer; none if it does not say so in time.
+    async fn introduce(
+        &self,
+        stream: &mut TcpStream,
+        peer: SocketAddr,
+        connection: &Connection,
+    ) -> Option<SocketAddr> {
+        let within = self.app.limits().head_within;
+        let greeting = tokio::time::timeout(within, proxies::greeting(stream, peer));
+        tokio::select! {
+            biased;
+            () = connection.close.cancelled() => None,
+            greeting = greeting => match greeting {
+                Ok(Ok(sender)) => Some(sender),
+                Ok(Err(error)) => {
+                    debug!(%peer, %error, "no PROXY protocol");
+                    None
+                }
+                Err(_) => None,
+            },
+        }
     }
 
     async fn greet(
@@ -109,12 +145,17 @@ impl Front {
         let limits = self.app.limits();
         let (connection, delivery) = (Arc::new(connection), Arc::new(Delivery::default()));
         let peer_state = Arc::new(Peer::default());
-        let from: Arc<str> = peer.ip().to_string().into();
+        let (ip, from): (_, Arc<str>) = (peer.ip(), peer.ip().to_string().into());
+        let proxies = self.proxies();
         let service = hyper::service::service_fn({
             let (front, connection, delivery, peer_state) =
                 (self.clone(), connection.clone(), delivery.clone(), peer_state.clone());
-            move |request| {
-                let (from, delivery) = (from.clone(), delivery.clone());
+            move |request: hyper::Request<Incoming>| {
+                let delivery = delivery.clone();
+                let from = match proxies.sender(ip, request.headers()) {
+                    sender if sender == ip => from.clone(),
+                    sender => sender.to_string().into(),
+                };
                 let asked = Asked { at: Instant::now(), from, delivery };
                 front.clone().handle(request, asked, connection.clone(), peer_state.clone())
             }

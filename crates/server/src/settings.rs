@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::proxies::Network;
+
 /// Settings of a [`crate::Server`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -15,6 +17,8 @@ pub struct Settings {
     pub tls: Option<TlsFiles>,
     /// Locks whose names may be labels of metrics.
     pub metrics_locks: Vec<String>,
+    /// Load balancers that are believed when they say who sent a request.
+    pub trusted_proxies: Vec<Network>,
     /// What is refused.
     pub limits: Limits,
 }
@@ -26,6 +30,7 @@ impl Default for Settings {
             tokens: None,
             tls: None,
             metrics_locks: Vec::new(),
+            trusted_proxies: Vec::new(),
             limits: Limits::default(),
         }
     }

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold_server::Server;
+use leasehold_server::{Network, Server};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
@@ -81,6 +81,9 @@ pub(crate) struct Args {
     /// Admit the nodes at once if all of them are there and none knows this cluster
     #[arg(long)]
     trust_new_nodes: bool,
+    /// A load balancer that may say who sent a request; an address or a network, repeat it for more
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) trusted_proxies: Vec<Network>,
     /// Upon SIGTERM, how long to serve on while /readyz says no, for load balancers [default: 5s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) drain_notice: Option<Duration>,

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use leasehold_server::{Limits, TlsFiles};
+use leasehold_server::{Limits, Network, TlsFiles};
 
 use super::file::Kind;
 use super::{Setting, Settings, Source};
@@ -20,7 +20,7 @@ use crate::logging::LogFormat;
 
 /// The keys of the table, which are the names of the flags. Not `trust-new-nodes`: that is somebody's
 /// word for one start.
-pub(super) const KEYS: [(&str, Kind); 15] = [
+pub(super) const KEYS: [(&str, Kind); 16] = [
     ("listen", Kind::Text),
     ("tokens", Kind::Text),
     ("tls-cert", Kind::Text),
@@ -34,6 +34,7 @@ pub(super) const KEYS: [(&str, Kind); 15] = [
     ("max-waiters-per-token", Kind::Text),
     ("max-requests-per-token", Kind::Text),
     ("metrics-lock", Kind::List),
+    ("trusted-proxies", Kind::List),
     ("drain-notice", Kind::Text),
     ("drain", Kind::Text),
 ];
@@ -57,6 +58,7 @@ pub(crate) struct Serve {
     max_waiters_per_token: Setting<usize>,
     max_requests_per_token: Setting<usize>,
     metrics_lock: Setting<Vec<String>>,
+    trusted_proxies: Setting<Vec<Network>>,
     pub(crate) drain_notice: Setting<Duration>,
     drain: Setting<Duration>,
 }
@@ -96,6 +98,7 @@ impl Serve {
                 limits.max_requests_per_token,
             )?,
             metrics_lock: file("metrics-lock").or_list(&flags.metrics_lock),
+            trusted_proxies: file("trusted-proxies").or_networks(&flags.trusted_proxies)?,
             drain_notice: time("drain-notice", flags.drain_notice, DRAIN_NOTICE)?,
             drain: time("drain", flags.drain, limits.drain)?,
         })
@@ -165,6 +168,7 @@ impl Serve {
         settings.tokens = self.tokens.value.clone();
         settings.tls = self.tls();
         settings.metrics_locks = self.metrics_lock.value.clone();
+        settings.trusted_proxies = self.trusted_proxies.value.clone();
         settings.limits.max_wait = self.max_wait.value;
         settings.limits.max_connections = self.max_connections.value;
         settings.limits.max_waiters = self.max_waiters.value;
@@ -197,6 +201,8 @@ impl Serve {
             [] => "none".to_owned(),
             locks => locks.join(", "),
         };
+        let proxies: Vec<_> = self.trusted_proxies.value.iter().map(Network::to_string).collect();
+        let proxies = if proxies.is_empty() { "none".to_owned() } else { proxies.join(", ") };
         let values = [
             plain(&self.listen),
             path(&self.tokens),
@@ -211,6 +217,7 @@ impl Serve {
             plain(&self.max_waiters_per_token),
             plain(&self.max_requests_per_token),
             (locks, &self.metrics_lock.source),
+            (proxies, &self.trusted_proxies.source),
             time(&self.drain_notice),
             time(&self.drain),
         ];
@@ -253,6 +260,18 @@ impl InFile<'_> {
             Some((given, source)) => Setting { value: given.texts.clone(), source },
             None => Setting { value: Vec::new(), source: Source::Default },
         }
+    }
+}
+
+impl InFile<'_> {
+    fn or_networks(self, flags: &[Network]) -> Result<Setting<Vec<Network>>, Failure> {
+        let name = format!("serve.{}", self.key);
+        let given = self.or_list(&flags.iter().map(Network::to_string).collect::<Vec<_>>());
+        let networks = given.value.iter().map(|text| text.parse());
+        let value = networks
+            .collect::<Result<_, String>>()
+            .map_err(|reason| Failure::Config(format!("{}: {reason}", given.source.of(&name))))?;
+        Ok(Setting { value, source: given.source })
     }
 }
 

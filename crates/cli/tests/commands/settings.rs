@@ -52,6 +52,7 @@ fn config_prints_what_is_in_force_and_where_it_came_from() {
         ["serve.max-waiters-per-token", "6000", "default"],
         ["serve.max-requests-per-token", "8000", "default"],
         ["serve.metrics-lock", "a, b", &line(8)],
+        ["serve.trusted-proxies", "none", "default"],
         ["serve.drain-notice", "5.0s", "default"],
         ["serve.drain", "10.0s", "default"],
     ];

@@ -52,6 +52,25 @@ fn a_signal_ends_it_when_everybody_is_answered() {
     }
 }
 
+#[test]
+fn no_filter_of_the_log_switches_the_record_off() {
+    for filter in ["off", "leasehold::audit=off", "leasehold::audit=error,leasehold_server=trace"] {
+        let server = Server::start(&[], |command, _| {
+            command.env("LEASEHOLD_LOG", filter);
+        });
+        let granted = http_send(server.addr(), "POST", "/v1/locks/l/leases", "{}").unwrap();
+        let lease: serde_json::Value = serde_json::from_str(&granted.body).unwrap();
+        let body = format!(r#"{{"expected_fence": {}, "reason": "ana is ill"}}"#, lease["fence"]);
+        let forced = http_send(server.addr(), "POST", "/v1/locks/l/force-release", &body).unwrap();
+        assert_eq!(forced.status, 200);
+        let log = server.log();
+        let on_record: Vec<_> =
+            log.lines().filter(|line| line.contains("leasehold::audit")).collect();
+        assert_eq!(on_record.len(), 2, "before and after: {log}");
+        assert!(on_record.iter().all(|line| line.contains(r#"from="127.0.0.1""#)), "{log}");
+    }
+}
+
 /// What a caller sends may stand in a log, and a log is read line by line.
 #[test]
 fn no_request_forges_a_line_of_the_log() {

@@ -30,6 +30,7 @@ pub(crate) struct Http {
     request_time: Family<Route, Histogram>,
     pub(crate) in_flight: Gauge,
     pub(crate) connections: Gauge,
+    pub(crate) refusals_left_out: Counter,
 }
 
 impl Http {
@@ -38,12 +39,16 @@ impl Http {
         let request_time = Family::new_with_constructor(seconds as fn() -> Histogram);
         let help = "How long requests took, waiting for a lock included";
         let request_time = register(registry, "http_request_duration_seconds", help, request_time);
+        let help = "Refusals that are not on record, because there were too many";
+        let refusals_left_out =
+            register(registry, "audit_refusals_left_out", help, Counter::default());
         let mut gauge = |name, help| register(registry, name, help, Gauge::default());
         Self {
             in_flight: gauge("http_requests_in_flight", "Requests under way"),
             connections: gauge("http_connections", "Open connections"),
             requests: register(registry, "http_requests", "Requests, by answer", requests),
             request_time,
+            refusals_left_out,
         }
     }
 

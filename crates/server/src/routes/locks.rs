@@ -99,11 +99,12 @@ pub(crate) async fn force_release(mut ask: Box<Ask>) -> Result<Response, Problem
     let fence = Fence::new(expected_fence)
         .ok_or_else(|| Problem::field("expected_fence", "a fence is between 1 and 2^53 - 1"))?;
     let status = app.locks.inspect(lock.as_str()).await?;
+    app.audit("force-release asked", caller.who(), Some(&lock), &reason);
     let outcome = app.locks.force_release(lock.as_str(), fence).await;
     let released = match outcome {
         Ok(released) => released,
         Err(error) => {
-            app.audit("force-release refused", &caller.name, Some(&lock), &error.to_string());
+            app.audit("force-release refused", caller.who(), Some(&lock), &error.to_string());
             let problem = Problem::from(error);
             if problem.kind == Kind::FenceMovedOn {
                 app.metrics.leases.fencing_rejections.inc();
@@ -112,7 +113,7 @@ pub(crate) async fn force_release(mut ask: Box<Ask>) -> Result<Response, Problem
         }
     };
     let what = if released { "force-release" } else { "force-release of a free lock" };
-    app.audit(what, &caller.name, Some(&lock), &reason);
+    app.audit(what, caller.who(), Some(&lock), &reason);
     if released {
         app.metrics.leases.force_releases.inc();
         let holder = match status.owner() {

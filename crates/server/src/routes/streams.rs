@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -135,6 +135,7 @@ impl Stream {
                     let text = self.overview.borrow_and_update().clone();
                     self.out.push_back(format!("event: overview\ndata: {text}\n\n").into());
                 }
+                Heard::Tick if self.caller.is_over(SystemTime::now()) => return None,
                 Heard::Tick => self.tick().await,
                 Heard::End => return None,
             }

@@ -4,8 +4,9 @@ use std::io::Write as _;
 
 use leasehold_server::{Scope, Tokens};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 
-use crate::support::{Answer, Running, eventually};
+use crate::support::{Answer, Connection, Running, eventually};
 
 struct Guarded {
     running: Running,
@@ -25,7 +26,11 @@ async fn guarded() -> Guarded {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(tokens.to_text().as_bytes()).unwrap();
     let path = file.path().to_owned();
-    let running = Running::with(|settings| settings.tokens = Some(path)).await;
+    let running = Running::with(|settings| {
+        settings.tokens = Some(path);
+        settings.trusted_proxies = vec!["127.0.0.1".parse().unwrap()];
+    })
+    .await;
     Guarded { running, file, tokens, texts }
 }
 
@@ -168,18 +173,141 @@ async fn refusals_and_forced_releases_are_told_to_admins_only() {
     for (what, by, why) in [
         ("refused", "reader", "`reader` lacks the scope lock:a/9"),
         ("refused", "127.0.0.1", "send a token"),
+        ("force-release asked", "admin", "ana is ill"),
         ("force-release refused", "admin", "fence"),
+        ("force-release asked", "admin", "ana is ill"),
         ("force-release", "admin", "ana is ill"),
     ] {
         admin.until(b"event: audit\ndata: ").await.unwrap();
         let told: Value = serde_json::from_str(&admin.until(b"\n").await.unwrap()).unwrap();
         assert_eq!((&told["what"], &told["by"]), (&what.into(), &by.into()), "{told}");
+        assert_eq!(told["from"], "127.0.0.1", "{told}");
         assert!(told["reason"].as_str().unwrap().contains(why), "{told}");
     }
     let seen = reader.until(b"\"type\":\"force-released\"").await.unwrap();
     assert!(!seen.contains("audit"), "{seen}");
     let id = granted["lease_id"].as_str().unwrap();
     assert!(!seen.contains(id), "a lease id is for its holder alone");
+}
+
+impl Guarded {
+    /// What is told to an admin from now on.
+    async fn record(&self) -> Connection {
+        let value = format!("Bearer {}", self.texts[2]);
+        let mut stream = self.running.connect().await;
+        stream.send("GET", "/v1/events", &[("Authorization", &value)], "").await;
+        assert!(stream.until(b"event: hello").await.is_some());
+        stream
+    }
+}
+
+async fn next_on_record(stream: &mut Connection) -> Value {
+    stream.until(b"event: audit\ndata: ").await.unwrap();
+    serde_json::from_str(&stream.until(b"\n").await.unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn what_a_listed_balancer_says_of_the_sender_is_on_record() {
+    let guarded = guarded().await;
+    let mut record = guarded.record().await;
+    let forwarded = [("X-Forwarded-For", "127.9.9.9, 203.0.113.9")];
+    for headers in [&forwarded[..], &[]] {
+        let mut connection = guarded.running.connect().await;
+        assert_eq!(connection.ask("GET", "/v1/locks", headers, "").await.status, 401);
+        let expected = if headers.is_empty() { "127.0.0.1" } else { "203.0.113.9" };
+        assert_eq!(next_on_record(&mut record).await["from"], expected);
+    }
+    for (address, expected) in [
+        (
+            &[&[0x21, 0x11, 0, 12, 203, 0, 113, 8, 10, 0, 0, 1, 1, 2, 3, 4][..]].concat(),
+            "203.0.113.8",
+        ),
+        (
+            &[&[0x21, 0x21, 0, 37][..], &[0x20, 1, 0xd, 0xb8], &[0; 11], &[7], &[0; 20], b"x"]
+                .concat(),
+            "2001:db8::7",
+        ),
+        // A health check of the balancer itself.
+        (&vec![0x20, 0, 0, 0], "127.0.0.1"),
+    ] {
+        let mut connection = guarded.running.connect().await;
+        connection.stream.write_all(b"\r\n\r\n\0\r\nQUIT\n").await.unwrap();
+        connection.stream.write_all(address).await.unwrap();
+        assert_eq!(connection.ask("GET", "/v1/locks", &[], "").await.status, 401);
+        assert_eq!(next_on_record(&mut record).await["from"], expected);
+    }
+}
+
+#[tokio::test]
+async fn what_anybody_else_says_of_the_sender_is_not_believed() {
+    let mut guarded = guarded().await;
+    guarded.running.settings.trusted_proxies = vec!["10.0.0.0/8".parse().unwrap()];
+    guarded.running.reload().unwrap();
+    let mut record = guarded.record().await;
+    let headers = [("X-Forwarded-For", "203.0.113.9")];
+    let answer = guarded.running.connect().await.ask("GET", "/v1/locks", &headers, "").await;
+    assert_eq!(answer.status, 401);
+    assert_eq!(next_on_record(&mut record).await["from"], "127.0.0.1");
+    let mut connection = guarded.running.connect().await;
+    connection.stream.write_all(b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0").await.unwrap();
+    let _ = connection.stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    let said = connection.until(b"\r\n\r\n").await;
+    assert!(said.is_none_or(|said| said.starts_with("HTTP/1.1 400")), "it is no request");
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_token_expires() {
+    let mut guarded = guarded().await;
+    let short = Some(std::time::Duration::from_secs(3));
+    let text = guarded.tokens.create("short", vec![Scope::Read], short).unwrap();
+    std::fs::write(guarded.file.path(), guarded.tokens.to_text()).unwrap();
+    guarded.running.reload().unwrap();
+    let mut streams = Vec::new();
+    for path in ["/v1/events", "/v1/locks/l/events"] {
+        let value = format!("Bearer {text}");
+        let mut stream = guarded.running.connect().await;
+        stream.send("GET", path, &[("Authorization", &value)], "").await;
+        assert!(stream.until(b"event: hello").await.is_some());
+        streams.push(stream);
+    }
+    for mut stream in streams {
+        assert!(stream.until(b"\r\n0\r\n\r\n").await.is_some(), "the stream ended");
+    }
+    assert_eq!(guarded.ask(0, "GET", "/v1/locks", "").await.status, 200, "the others go on");
+}
+
+#[tokio::test]
+async fn refusals_of_strangers_are_counted_and_push_nothing_out_of_the_record() {
+    let guarded = guarded().await;
+    let mut record = guarded.record().await;
+    let granted = guarded.ask(1, "POST", "/v1/locks/a%2F1/leases", "").await;
+    assert_eq!(granted.status, 201);
+    let mut stranger = guarded.running.connect().await;
+    for _ in 0..5_000 {
+        let headers = [("Authorization", "Bearer lh_wrong")];
+        assert_eq!(stranger.ask("GET", "/v1/locks", &headers, "").await.status, 401);
+    }
+    let metrics = guarded.ask(0, "GET", "/metrics", "").await.text;
+    let left_out =
+        metrics.lines().find_map(|line| line.strip_prefix("audit_refusals_left_out_total "));
+    let left_out: u64 = left_out.expect("it is counted").parse().unwrap();
+    assert!((4_500..4_990).contains(&left_out), "{left_out}");
+    let history = guarded.ask(0, "GET", "/v1/locks/a%2F1", "").await.json["history"].clone();
+    assert_eq!(history[0]["type"], "acquired", "{history}");
+    for _ in 0..20 {
+        assert_eq!(next_on_record(&mut record).await["what"], "refused");
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_asks_before_anybody_gave_it_a_token_is_not_on_record() {
+    let guarded = guarded().await;
+    let mut record = guarded.record().await;
+    let own = [("Sec-Fetch-Site", "same-origin")];
+    let answer = guarded.running.connect().await.ask("GET", "/v1/overview", &own, "").await;
+    assert_eq!(answer.status, 401);
+    assert_eq!(guarded.ask(0, "POST", "/v1/locks/x/leases", "").await.status, 403);
+    assert_eq!(next_on_record(&mut record).await["by"], "reader", "nothing before that");
 }
 
 #[tokio::test]

@@ -26,11 +26,11 @@ fn every_key_is_read_and_a_flag_goes_before_it() {
     let text = "ttl = \"5s\"\n[serve]\nlisten = \"0.0.0.0:1\"\ntokens = \"t\"\ntls-cert = \"c\"\n\
                 tls-key = \"k\"\nclient-ca = \"a\"\ninsecure = true\nlog-format = \"json\"\n\
                 max-wait = 5\nmax-connections = 1\nmax-waiters = 2_000\nmax-waiters-per-token = 3\n\
-                max-requests-per-token = 4\nmetrics-lock = [\"x\", \"y\"]\ndrain-notice = 2\ndrain = \"1m\"\n";
+                max-requests-per-token = 4\nmetrics-lock = [\"x\", \"y\"]\ntrusted-proxies = [\"10.0.0.0/8\"]\ndrain-notice = 2\ndrain = \"1m\"\n";
     let serve = of_file(text);
     let shown = serve.shown();
     let values: Vec<_> = shown.iter().map(|(_, value, _)| value.as_str()).collect();
-    let expected = "0.0.0.0:1 t c k a true json 5.0s 1 2000 3 4 x,·y 2.0s 1m";
+    let expected = "0.0.0.0:1 t c k a true json 5.0s 1 2000 3 4 x,·y 10.0.0.0/8 2.0s 1m";
     assert_eq!(values.join(" "), expected.replace('·', " "));
     for (number, (key, _, source)) in shown.iter().enumerate() {
         let expected = format!("line {}", number + 3);
