@@ -26,6 +26,8 @@ pub enum LossReason {
         /// What became of them.
         reason: String,
     },
+    /// Another process holds it, of which this one is a fork.
+    Forked,
     /// The longest time that the caller allowed is over.
     MaxHold {
         /// That time.
@@ -272,6 +274,9 @@ impl fmt::Display for LossReason {
                 "the clocks of its nodes went ahead, or this machine stood still, so it ended {by:.1?} early"
             ),
             Self::Forgotten { reason } => f.write_str(reason),
+            Self::Forked => f.write_str(
+                "this process is a fork of the one that holds it\nhint: open `Locks` anew in the fork",
+            ),
             Self::MaxHold { limit } => write!(f, "it was held for max_hold, {limit:?}"),
         }
     }

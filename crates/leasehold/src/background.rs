@@ -9,6 +9,8 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::runtime::{Builder, Handle};
 
+use crate::home::Home;
+
 /// Which runtime carries the background work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Background {
@@ -30,15 +32,18 @@ impl Background {
 }
 
 fn own_thread() -> io::Result<Handle> {
-    static HANDLE: Mutex<Option<Handle>> = Mutex::new(None);
+    static HANDLE: Mutex<Option<(Home, Handle)>> = Mutex::new(None);
     let mut handle = HANDLE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(handle) = &*handle {
-        return Ok(handle.clone());
+    match &*handle {
+        Some((home, handle)) if !home.is_elsewhere() => return Ok(handle.clone()),
+        _ => {}
     }
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let fresh = runtime.handle().clone();
     std::thread::Builder::new()
         .name("leasehold".into())
         .spawn(move || runtime.block_on(std::future::pending::<()>()))?;
-    Ok(handle.insert(fresh).clone())
+    // A thread does not survive a fork. What belongs to it is not tidied up here.
+    std::mem::forget(handle.replace((Home::here(), fresh.clone())));
+    Ok(fresh)
 }

@@ -170,6 +170,15 @@ pub enum OptionsError {
         /// Which.
         node: NodeId,
     },
+    /// The backend was opened by the process that this one was forked from.
+    #[error(
+        "this process is a fork of the one that opened the backend (process {opened_in}), and shares \
+         its connections\nhint: open `Locks` anew in the fork"
+    )]
+    Forked {
+        /// The process that opened it.
+        opened_in: u32,
+    },
     /// Nodes of different kinds, or none at all.
     #[error("{0}")]
     Nodes(String),
@@ -464,4 +473,7 @@ pub enum InitError {
         /// Why.
         reason: String,
     },
+    /// Nothing was asked: the options make no sense.
+    #[error("{0}")]
+    Options(#[from] OptionsError),
 }

@@ -157,6 +157,9 @@ impl Guard {
 
     /// How long the lease is still good, without asking anybody; zero if it is lost.
     pub fn validity(&self) -> Duration {
+        if self.held.cluster.is_elsewhere() {
+            return Duration::ZERO;
+        }
         match self.state() {
             LeaseState::Held { until } | LeaseState::Uncertain { until } => {
                 until.since(self.held.cluster.now())
@@ -167,6 +170,9 @@ impl Guard {
 
     /// What may be believed now.
     pub fn state(&self) -> LeaseState {
+        if self.held.cluster.is_elsewhere() {
+            return LeaseState::Lost;
+        }
         let state = self.held.state();
         match state.phase {
             Phase::Held => state.keeper.lease().state_at(self.held.cluster.now()),
@@ -185,6 +191,7 @@ impl Guard {
     /// it before each step that must not happen after the loss.
     pub fn ensure_valid(&self, margin: Duration) -> Result<Duration, ValidityError> {
         let held = &self.held;
+        held.check_home()?;
         held.heed_clocks_if_any();
         let now = held.cluster.now();
         let left = Moment::from_nanos(held.deadline.load(Ordering::Acquire)).since(now);
@@ -200,12 +207,20 @@ impl Guard {
     /// Completes when the lease is lost, at the latest at its deadline, which is before any node
     /// gives the lock away.
     pub async fn lost(&self) -> Loss {
+        if let Err(loss) = self.held.check_home() {
+            return loss;
+        }
         self.held.lost().cancelled().await;
         self.held.loss()
     }
 
     /// A token that is cancelled when the lease is lost.
     pub fn cancellation_token(&self) -> CancellationToken {
+        if self.held.cluster.is_elsewhere() {
+            let cancelled = CancellationToken::new();
+            cancelled.cancel();
+            return cancelled;
+        }
         self.held.lost().child_token()
     }
 
@@ -213,6 +228,7 @@ impl Guard {
     /// deadline stands, and it may be tried again.
     pub async fn extend(&self) -> Result<Duration, ExtendError> {
         let held = &self.held;
+        held.check_home()?;
         let mut extension = self.extend_once().await?;
         if let Extension::Failed(nodes) = &extension
             && nodes.has_strangers()
@@ -261,6 +277,9 @@ impl Guard {
     /// no node is asked.
     pub async fn release(self) -> ReleaseOutcome {
         let held = self.held.clone();
+        if held.cluster.is_elsewhere() {
+            return ReleaseOutcome::Unknown { nodes: held.cluster.refusals() };
+        }
         if held.leave() {
             return ReleaseOutcome::Released;
         }
@@ -279,6 +298,10 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let held = &self.held;
+        if held.cluster.is_elsewhere() {
+            // The lease is the parent's.
+            return std::mem::forget(held.clone());
+        }
         if held.leave() {
             return;
         }
@@ -320,6 +343,15 @@ impl Held {
             self.hold_against_clocks(&mut state);
         }
         state
+    }
+
+    /// A lease is held in the process that acquired it.
+    fn check_home(&self) -> Result<(), Loss> {
+        if !self.cluster.is_elsewhere() {
+            return Ok(());
+        }
+        let (lock, fence) = (self.lock.clone(), self.fence);
+        Err(Loss { lock, fence, reason: LossReason::Forked })
     }
 
     fn heed_clocks_if_any(&self) {

@@ -47,6 +47,7 @@ mod error;
 #[cfg(test)]
 mod fuzz;
 mod guard;
+mod home;
 mod legacy;
 mod lock;
 mod locks;

@@ -340,6 +340,7 @@ impl LockRequest {
     }
 
     fn attempt(&self) -> Result<Attempt, OptionsError> {
+        self.cluster.check_home()?;
         Holder::check_label(&self.label)?;
         let ttl = Ttl::new(self.ttl)?;
         match self.cluster.max_ttl() {

@@ -19,6 +19,10 @@ use crate::status::{self, LockStatus, NodeHealth};
 pub(crate) const LOOK_LIMIT: Duration = Duration::from_secs(1);
 
 /// A backend, opened: the nodes of one member list. Cheap to clone.
+///
+/// Belongs to the process that opened it. After `fork()` the child is refused everything, holds none
+/// of its parent's leases, and gives none of them back: it opens `Locks` anew. A tokio runtime does
+/// not survive a fork either, so the child needs a new one.
 #[derive(Clone)]
 pub struct Locks {
     cluster: Arc<Cluster>,
@@ -65,6 +69,7 @@ impl Locks {
 
     /// Who holds the lock called `name`, as each node sees it.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockStatus, InspectError> {
+        self.cluster.check_home()?;
         let lock = LockName::new(name).map_err(OptionsError::from)?;
         let request = Request::Inspect { lock: lock.clone() };
         let mut gather = self.cluster.gather(request, LOOK_LIMIT).await;
@@ -77,6 +82,7 @@ impl Locks {
 
     /// All locks that are held and whose names begin with `prefix`, sorted by name.
     pub async fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<LockStatus>, InspectError> {
+        self.cluster.check_home()?;
         let request = Request::List { prefix: prefix.as_ref().to_owned() };
         let mut gather = self.cluster.gather(request, 10 * LOOK_LIMIT).await;
         let nodes = self.answers(&mut gather, |reply| match reply {
@@ -159,6 +165,7 @@ impl Locks {
         expected: Fence,
         reason: Option<Arc<str>>,
     ) -> Result<bool, ForceReleaseError> {
+        self.cluster.check_home()?;
         let lock = LockName::new(name).map_err(OptionsError::from)?;
         let moved_on =
             |found| ForceReleaseError::FenceMovedOn { lock: lock.clone(), expected, found };

@@ -22,6 +22,7 @@ impl Locks {
     /// A cluster that is admitted already is left alone, and so is one whose nodes wait because they
     /// restarted, lost some of their memory, or come from another list.
     pub async fn init(&self) -> Result<(), InitError> {
+        self.cluster().check_home()?;
         let sent = self.cluster().now();
         let all = self.facts_compared().await?;
         let told = Told { sent, received: self.cluster().now(), facts: &all };
@@ -107,6 +108,7 @@ impl Locks {
     /// use the old list cannot extend any more and lose their leases within their Ttl. May be
     /// repeated if it fails half-way; if another change was quicker, it says so.
     pub async fn succeed(&self, old: &Locks) -> Result<(), InitError> {
+        self.cluster().check_home()?;
         let mut change = Succession::new(old.member_list(), self.member_list());
         let locks_of = |side| if side == Side::New { self } else { old };
         loop {
@@ -152,7 +154,9 @@ impl Locks {
     pub async fn meet_servers(&self) -> Vec<(NodeId, Vec<Option<String>>)> {
         let cluster = self.cluster();
         let mut meetings = JoinSet::new();
-        for (index, member) in cluster.members.iter().enumerate() {
+        // A fork has nobody who would open them.
+        let members = if cluster.is_elsewhere() { &[][..] } else { &cluster.members };
+        for (index, member) in members.iter().enumerate() {
             let meeting = member.node.meet(CONNECTIONS_COMPARED);
             meetings.spawn_on(async move { (index, meeting.await) }, &cluster.background);
         }

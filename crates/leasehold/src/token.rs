@@ -120,6 +120,7 @@ impl Locks {
         read: impl FnOnce() -> T,
     ) -> Result<(T, Duration), ExtendError> {
         let cluster = self.cluster();
+        cluster.check_home()?;
         let now = cluster.now();
         let ttl = Ttl::new(token.ttl).map_err(OptionsError::from)?;
         // A node that forgets sits out max_ttl: a longer lease could be given away in between.

@@ -4,8 +4,7 @@
 //! file says by how much its clocks are off. libfaketime would do the same for simpler programs, but
 //! it crashes redis-server.
 
-use std::fs::{self, File};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,7 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use crate::locate::servers_dir;
+use crate::preload::{library, preload};
 
 const SOURCE: &str = include_str!("clock_shim.c");
 /// Valkey reads the wall clock about once a millisecond and follows the processor's counter in
@@ -41,12 +40,8 @@ impl WallClock {
 
     /// Has `program` read this clock.
     pub fn preload(&self, program: &mut Command) {
-        let mut preload = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-        if !preload.is_empty() {
-            preload.push(":");
-        }
-        preload.push(library());
-        program.env("LD_PRELOAD", preload).env("LEASEHOLD_CLOCK_FILE", &self.path);
+        preload(program, shim());
+        program.env("LEASEHOLD_CLOCK_FILE", &self.path);
     }
 
     /// Sets how far it is ahead of the real one, behind if negative.
@@ -79,39 +74,9 @@ impl WallClock {
     }
 }
 
-/// The compiled shim. Its name carries a hash of the source, and it is moved into place whole, so
-/// test processes that compile it at the same time cannot hurt each other.
-fn library() -> &'static Path {
+fn shim() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let mut hasher = DefaultHasher::new();
-        SOURCE.hash(&mut hasher);
-        let dir = servers_dir();
-        let library = dir.join(format!("clock-shim-{:016x}.so", hasher.finish()));
-        if !library.exists() {
-            fs::create_dir_all(&dir).expect("a folder for the clock shim");
-            compile(&dir, &library);
-        }
-        fs::canonicalize(library).expect("the clock shim is there")
-    })
-}
-
-fn compile(dir: &Path, library: &Path) {
-    let work = tempfile::tempdir_in(dir).expect("a folder to compile in");
-    let source = work.path().join("clock_shim.c");
-    let built = work.path().join("clock_shim.so");
-    fs::write(&source, SOURCE).expect("the source can be written");
-    let cc = Command::new("cc")
-        .args(["-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o"])
-        .args([&built, &source])
-        .output()
-        .unwrap_or_else(|error| panic!("cc cannot be run ({error}): install gcc"));
-    assert!(
-        cc.status.success(),
-        "cc could not compile clock_shim.c:\n{}",
-        String::from_utf8_lossy(&cc.stderr)
-    );
-    fs::rename(&built, library).expect("the clock shim can be moved into place");
+    LIBRARY.get_or_init(|| library("clock-shim", SOURCE))
 }
 
 #[cfg(test)]

@@ -31,7 +31,9 @@ use op::{Patient, Single};
 use self::trail::Trail;
 use crate::clock::Clock;
 use crate::crowds::AFTER_A_KNOCK;
+use crate::error::{NodeReport, NodeReports, OptionsError};
 use crate::guard::Held;
+use crate::home::Home;
 use crate::node::{Ask, Node, NodeId, ReplySink, ReplyTo};
 use crate::queue::Queues;
 use crate::rota::Rota;
@@ -70,6 +72,7 @@ pub(crate) enum Due {
 
 /// The nodes of one member list, and what is known of them.
 pub(crate) struct Cluster {
+    home: Home,
     pub(crate) members: Vec<Arc<Member>>,
     pub(crate) quorum: Quorum,
     pub(crate) drift: Drift,
@@ -115,6 +118,7 @@ impl Cluster {
         let name = |member: &Arc<Member>| settings.policy.member(member.node.id().as_str());
         let roster = Roster::new(members.iter().map(name).collect(), &settings.policy);
         let cluster = Arc::new(Self {
+            home: Home::here(),
             raises: members.iter().all(|member| member.node.raises()),
             members,
             quorum: Quorum::majority_of(count),
@@ -145,6 +149,26 @@ impl Cluster {
 
     pub(crate) fn now(&self) -> Moment {
         self.clock.now()
+    }
+
+    /// Whether this process is a fork of the one that opened it.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.home.is_elsewhere()
+    }
+
+    pub(crate) fn check_home(&self) -> Result<(), OptionsError> {
+        self.home.check()
+    }
+
+    /// What the nodes would say to another process, without asking them.
+    pub(crate) fn refusals(&self) -> NodeReports {
+        let answer = Some(Err(self.home.refusal()));
+        let report = |node: &NodeId| NodeReport {
+            node: node.clone(),
+            answer: answer.clone(),
+            after: Duration::ZERO,
+        };
+        NodeReports(self.node_ids().map(report).collect())
     }
 
     /// What the record of a member calls it.
@@ -204,6 +228,11 @@ impl Cluster {
         request: Request,
         limit: Duration,
     ) {
+        if self.is_elsewhere() {
+            let refusal = self.home.refusal();
+            let nodes = 0..self.members.len();
+            return nodes.for_each(|node| op.answer(node, round, Err(refusal.clone())));
+        }
         let (request, asked) = (Arc::new(request), Instant::now());
         let is_followed = trail::is_wanted();
         if is_followed {
@@ -276,6 +305,9 @@ impl Cluster {
         ttl: Ttl,
         may_have_been_asked: impl Fn(usize) -> bool,
     ) {
+        if self.is_elsewhere() {
+            return;
+        }
         let request = Arc::new(Request::Release { lock: lock.clone(), holder: holder.clone() });
         let (asked, limit) = (Instant::now(), self.limit.for_ttl(ttl));
         let members = self.members.iter().enumerate();
@@ -313,6 +345,9 @@ impl Cluster {
         pass: Option<Arc<Pass>>,
         limit: Duration,
     ) -> Answer {
+        if self.is_elsewhere() {
+            return Err(self.home.refusal());
+        }
         let op = Op::new(self, Single::new(self.now()));
         let (request, reply_to) = (Arc::new(request), ReplyTo::new(op.clone(), 0, 0));
         member.node.ask(Ask::new(request, pass, reply_to, limit));
@@ -447,6 +482,12 @@ impl std::fmt::Debug for Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        if self.is_elsewhere() {
+            // The nodes' connections are the parent's: to close them here would close them there.
+            std::mem::forget(std::mem::take(&mut self.members));
+            std::mem::forget(self.closing.clone());
+            return;
+        }
         self.closing.cancel();
     }
 }

@@ -71,6 +71,16 @@ pub enum SqliteError {
         /// The file.
         path: PathBuf,
     },
+    /// The process that this one was forked from has the file open.
+    #[error(
+        "this process is a fork of one that has it open: cannot use the lock file {}, because SQLite \
+         takes the parent's locks for its own; fork before it is opened, or start a program in the fork",
+        path.display()
+    )]
+    Forked {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file has no content.
     #[error(
         "the lock file {} is empty: it may have lost its locks, so it is left alone; once no \

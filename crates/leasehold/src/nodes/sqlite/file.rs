@@ -20,7 +20,7 @@ use super::error::SqliteError;
 use super::line::LINE_TABLE;
 use super::nanos;
 use super::patience::patiently;
-use super::whereabouts::{Inode, Whereabouts, refuse_other_names};
+use super::whereabouts::{Inode, Whereabouts, refuse_inherited, refuse_other_names};
 use crate::clock::Clock;
 
 /// `LHLD`: tells our files from those of every other program.
@@ -93,6 +93,7 @@ pub(super) fn open(
     }
     refuse_other_names(path)?;
     let before = fs::metadata(path).map_err(|error| unusable(path, &error))?;
+    refuse_inherited(path, Inode::from(&before))?;
     if before.len() == 0 {
         return Err(SqliteError::Empty { path: path.clone() });
     }

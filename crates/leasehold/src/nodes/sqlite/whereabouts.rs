@@ -8,12 +8,14 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
 use super::error::SqliteError;
 use super::file::{beside, tidy_drafts, unusable};
+use crate::home::Home;
 
 /// Which files the open connection works on, by each name that leads there.
 #[derive(Debug)]
@@ -23,6 +25,42 @@ pub(super) struct Whereabouts {
     /// The path as it was given: links in it may be turned.
     given: PathBuf,
     next_check: Instant,
+    _opened: Opened,
+}
+
+/// Files that are open, and where. SQLite keeps a list of its own by which it shares locks between
+/// connections; after a fork that list is not true.
+static OPENED: Mutex<Vec<(Inode, Home)>> = Mutex::new(Vec::new());
+
+/// Has the file on the list until it is dropped.
+#[derive(Debug)]
+struct Opened(Inode);
+
+impl Opened {
+    fn note(file: Inode) -> Self {
+        opened().push((file, Home::here()));
+        Self(file)
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let mut opened = opened();
+        let ours = (self.0, Home::here());
+        if let Some(index) = opened.iter().position(|open| *open == ours) {
+            opened.swap_remove(index);
+        }
+    }
+}
+
+fn opened() -> MutexGuard<'static, Vec<(Inode, Home)>> {
+    OPENED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Refuses a file that the process has open from which this one was forked.
+pub(super) fn refuse_inherited(path: &Path, file: Inode) -> Result<(), SqliteError> {
+    let is_inherited = opened().iter().any(|(open, home)| *open == file && home.is_elsewhere());
+    if is_inherited { Err(SqliteError::Forked { path: path.to_owned() }) } else { Ok(()) }
 }
 
 /// A file, whatever its name. Its number is not given to another one as long as we have it open.
@@ -62,7 +100,8 @@ impl Whereabouts {
             refuse_other_names(file)?;
         }
         let next_check = Instant::now() + Self::CHECK_EVERY;
-        Ok(Self { files, given: given.to_owned(), next_check })
+        let _opened = Opened::note(before);
+        Ok(Self { files, given: given.to_owned(), next_check, _opened })
     }
 
     /// The sentence to refuse with if the files are others by now. Looks only every so often.

@@ -30,6 +30,7 @@ use super::handshake::{WAITING_NAME, log_in, meet};
 use super::link::Link;
 use super::script::Script;
 use super::url::RedisConfig;
+use crate::home::Home;
 use crate::node::{InLine, Place, Ticket, Watch, Watched};
 
 /// Stands before a lock's key: its line.
@@ -125,7 +126,8 @@ impl Hints {
     /// Sees to it that there is a connection, unless there was none a moment ago.
     fn ready(&self) -> Option<()> {
         if self.state.is_to_be_opened()? {
-            self.opener.runtime.spawn(task::run(self.opener.clone(), self.state.clone()));
+            let serving = task::run(self.opener.clone(), self.state.clone());
+            self.opener.runtime.spawn(Home::here().only_here(serving));
         }
         Some(())
     }
