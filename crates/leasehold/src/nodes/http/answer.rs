@@ -69,22 +69,37 @@ pub(super) fn acquired(asked: &Asked<'_>, response: &Response) -> Answer {
 fn granted(asked: &Asked<'_>, lease: &Document) -> Answer {
     let fence = lease.fence("fence").filter(|fence| *fence > Fence::ZERO);
     let fence = fence.ok_or_else(|| garbled("a lease without a fence"))?;
-    let ttl = asked.ttl.get();
-    let is_as_asked = lease.text("name") == Some(asked.lock.as_str())
-        && lease.text("holder") == Some(asked.holder.label())
-        && lease.millis("ttl_ms") == Some(ttl)
-        && lease.text("lease_id") == Some(&*lease_id(asked.lock, asked.holder, fence, fence, ttl));
-    if is_as_asked {
+    if is_as_asked(asked, (fence, fence), lease) {
         Ok(Reply::GrantedWith { fence })
     } else {
         Err(garbled("a lease that was not asked for"))
     }
 }
 
+/// Whether all of it is that of the lease that was asked for, whose fence and token are `fences`.
+fn is_as_asked(asked: &Asked<'_>, fences: (Fence, Fence), lease: &Document) -> bool {
+    let ((fence, token), ttl) = (fences, asked.ttl.get());
+    lease.text("name") == Some(asked.lock.as_str())
+        && lease.text("holder") == Some(asked.holder.label())
+        && lease.fence("fence") == Some(fence)
+        && lease.millis("ttl_ms") == Some(ttl)
+        && lease.text("lease_id") == Some(&*lease_id(asked.lock, asked.holder, fence, token, ttl))
+}
+
 /// `None` if the lease is gone, and the lock itself has to tell how.
-pub(super) fn renewed(response: &Response, clock: WallMicros) -> Option<Answer> {
+pub(super) fn renewed(
+    asked: &Asked<'_>,
+    fences: (Fence, Fence),
+    response: &Response,
+    clock: WallMicros,
+) -> Option<Answer> {
     match response.status.as_u16() {
-        200 => Some(response.document().map(|_| Reply::Extended { clock })),
+        200 => {
+            Some(response.document().and_then(|lease| match is_as_asked(asked, fences, &lease) {
+                true => Ok(Reply::Extended { clock }),
+                false => Err(garbled("an extension that was not asked for")),
+            }))
+        }
         410 => None,
         _ => Some(Err(response.refusal())),
     }

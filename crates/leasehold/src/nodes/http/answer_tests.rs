@@ -148,11 +148,38 @@ fn control_characters_of_a_server_do_not_reach_the_terminal() {
     assert!(long.refusal().to_string().len() <= WORDS_MAX);
 }
 
+fn renew(response: &Response, clock: WallMicros) -> Option<Answer> {
+    let asked = Asked { lock: &lock(), holder: &holder(), ttl: ttl() };
+    renewed(&asked, (fence(FENCE), fence(FENCE)), response, clock)
+}
+
 #[test]
-fn a_renewed_lease_is_extended_and_a_lost_one_is_told_by_the_lock() {
+fn a_lease_is_extended_if_it_is_the_one_that_was_asked_for() {
     let clock = WallMicros(5);
-    let extended = Ok(Reply::Extended { clock });
-    assert_eq!(renewed(&response(200, &lease()), clock), Some(extended));
+    assert_eq!(renew(&response(200, &lease()), clock), Some(Ok(Reply::Extended { clock })));
+    for (field, other) in [
+        ("fence", json!(null)),
+        ("fence", json!(FENCE + 1)),
+        ("ttl_ms", json!(20_000)),
+        ("ttl_ms", json!(null)),
+        ("name", json!("invoice/43")),
+        ("holder", json!("ana")),
+        ("lease_id", json!("abc")),
+        ("lease_id", json!(null)),
+    ] {
+        let mut odd = lease();
+        odd[field] = other;
+        let answer = renew(&response(200, &odd), clock);
+        assert!(matches!(answer, Some(Err(NodeError::Garbled { .. }))), "{odd}: {answer:?}");
+    }
+    let answer = renew(&response(200, &json!({})), clock);
+    assert!(matches!(answer, Some(Err(NodeError::Garbled { .. }))), "{answer:?}");
+}
+
+#[test]
+fn a_lost_lease_is_told_by_the_lock() {
+    let clock = WallMicros(5);
+    let renewed = renew;
     let members = json!({"name": "invoice/42", "fence": FENCE, "why": "it expired"});
     assert_eq!(renewed(&problem(410, "lease-lost", &members), clock), None);
     let no_quorum = renewed(&problem(503, "no-quorum", &json!({})), clock);

@@ -45,9 +45,12 @@ fn read_as_everything(response: &Response) {
         Ok(other) => panic!("{other:?}"),
         Err(error) => assert!(error.to_string().len() < 10_000),
     }
-    match answer::renewed(response, WallMicros(1)) {
+    let fence = Fence::new(5).unwrap();
+    match answer::renewed(&asked, (fence, fence), response, WallMicros(1)) {
         Some(Ok(reply)) => {
             assert!(status == 200 && matches!(reply, Reply::Extended { .. }), "{reply:?}");
+            let id = lease_id(&lock, &holder, fence, fence, ttl.get());
+            assert!(String::from_utf8_lossy(&response.body).contains(&id));
         }
         Some(Err(_)) => {}
         None => assert_eq!(status, 410),

@@ -269,7 +269,8 @@ impl Desk {
     ) -> Answer {
         let id = lease_id(lock, holder, token, next, ttl.get());
         let response = self.exchange(&Call::renew(&id), patience).await?;
-        if let Some(answer) = answer::renewed(&response, self.clock.wall()) {
+        let asked = Asked { lock, holder, ttl };
+        if let Some(answer) = answer::renewed(&asked, (token, next), &response, self.clock.wall()) {
             return answer;
         }
         let look = self.exchange(&Call::inspect(lock), patience).await;
