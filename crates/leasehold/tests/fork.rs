@@ -65,6 +65,12 @@ fn a_fork_does_not_open_a_lock_file_that_its_parent_had_open() {
     forking("file", &format!("sqlite:{}", folder.path().join("locks.db").display()));
 }
 
+#[test]
+fn a_fork_gives_no_lock_in_a_file_back() {
+    let folder = tempfile::tempdir().unwrap();
+    forking("drop", &format!("sqlite:{}", folder.path().join("locks.db").display()));
+}
+
 /// Nothing, unless it is a child that runs it.
 #[test]
 fn as_a_child() {
@@ -75,6 +81,7 @@ fn as_a_child() {
         "anew" => anew(&url),
         "many" => many(&url),
         "file" => file(&url),
+        "drop" => drop_in_a_fork(&url),
         other => panic!("{other}"),
     }
     println!("\nthe fork ended well");
@@ -266,4 +273,14 @@ fn file(url: &str) {
         let locks = open(&own, url);
         assert_eq!(own.block_on(hold(&own, &locks, "l").release()), ReleaseOutcome::Released);
     });
+}
+
+fn drop_in_a_fork(url: &str) {
+    let runtime = runtime();
+    let locks = open(&runtime, url);
+    let mut guard = Some(hold(&runtime, &locks, "l"));
+    in_a_fork(|| drop(guard.take()));
+    let guard = guard.expect("only the fork dropped it");
+    runtime.block_on(guard.extend()).expect("it stands in the file");
+    assert_eq!(runtime.block_on(guard.release()), ReleaseOutcome::Released);
 }
