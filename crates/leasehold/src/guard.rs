@@ -261,10 +261,8 @@ impl Guard {
         let mut state = self.held.state();
         self.held.settle_reserve(&mut state, self.held.cluster.now());
         let mut token = LeaseToken::of(state.keeper.lease());
-        // Nodes that took it no longer know the old one, whether or not we have heard from them.
-        if let Some(reserve) = &state.reserve {
-            token.token = token.token.max(reserve.next());
-        }
+        // Nodes that took a refresh no longer know the old number, whether or not we heard from them.
+        token.token = token.token.max(state.keeper.highest_sent());
         state.abandon_extensions();
         self.held.end(&mut state, Phase::Released);
         token
@@ -478,7 +476,7 @@ impl Held {
         let round = keeper.round(cluster.quorum, cluster.drift, now, propose);
         let limit = cluster.limit.for_ttl(keeper.lease().ttl);
         let op = cluster.begin_extend(keeper.lease(), round, limit);
-        *reserve = Some(Reserve::new(op, now.plus(limit), last_place));
+        *reserve = Some(Reserve::new(op, limit, last_place));
     }
 
     /// Notes what came of raising the token.

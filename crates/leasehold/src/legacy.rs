@@ -64,24 +64,19 @@ pub(crate) struct Reserve {
 
 struct UnderWay {
     op: Arc<Op<ExtendRound>>,
-    /// When the nodes' time is up.
-    until: Moment,
+    /// How long the nodes have, from when they were asked.
+    limit: Duration,
 }
 
 impl Reserve {
-    pub(crate) fn new(op: Arc<Op<ExtendRound>>, until: Moment, last_place: u64) -> Self {
+    pub(crate) fn new(op: Arc<Op<ExtendRound>>, limit: Duration, last_place: u64) -> Self {
         let next = op.with(|round| round.next());
-        Self { under_way: Some(UnderWay { op, until }), next, last_place }
+        Self { under_way: Some(UnderWay { op, limit }), next, last_place }
     }
 
     /// Whether it is for more than those who came before `place` or have it.
     pub(crate) fn goes_beyond(&self, place: u64) -> bool {
         self.last_place > place
-    }
-
-    /// The number to which it raises, or should have raised, the token.
-    pub(crate) fn next(&self) -> Fence {
-        self.next
     }
 
     /// The new token and deadline, once, if a quorum has them by now.
@@ -169,8 +164,8 @@ impl Legacy {
     /// Waits until the refresh is decided, if there is one.
     async fn settled(&mut self) {
         let Some(reserve) = &mut self.reserve else { return };
-        if let Some(UnderWay { op, until }) = &reserve.under_way {
-            op.decided(until.since(self.cluster.now())).await;
+        if let Some(UnderWay { op, limit }) = &reserve.under_way {
+            op.decided(*limit).await;
         }
         let is_late = self.cluster.now() >= self.lease.deadline;
         let (ttl, drift) = (self.lease.ttl, self.cluster.drift);

@@ -9,9 +9,12 @@ use std::time::Duration;
 use leasehold::clock::SystemClock;
 use leasehold::node::{Ask, Node, NodeId, ReplyTo};
 use leasehold::nodes::memory::MemoryNode;
-use leasehold::{AcquireError, Guard, Holder, Locks, ReleaseOutcome};
-use leasehold_core::Request;
+use leasehold::{AcquireError, Fence, Guard, Holder, Locks, ReleaseOutcome};
+use leasehold_core::{Reply, Request};
 use tokio::sync::watch;
+
+/// How long a node may take to answer. None does, unless it is held up.
+const LIMIT: Duration = Duration::from_secs(2);
 
 /// A memory node that writes down who acquired, who extended and who released.
 struct Scribe {
@@ -19,6 +22,8 @@ struct Scribe {
     notes: Mutex<Notes>,
     /// Extensions that are on their way, while they are held up.
     held_up: Mutex<Option<Vec<Ask>>>,
+    /// What the next extension is superseded by, as if the node had forgotten meanwhile.
+    superseded_by: Mutex<Option<Fence>>,
     raises: bool,
 }
 
@@ -52,6 +57,9 @@ impl Node for Scribe {
             }
             Request::Extend { holder, .. } => {
                 self.notes.lock().unwrap().extends.push(holder.clone());
+                if let Some(fence) = self.superseded_by.lock().unwrap().take() {
+                    return ask.reply_to.answer(Ok(Reply::Superseded { fence }));
+                }
                 if let Some(held_up) = &mut *self.held_up.lock().unwrap() {
                     return held_up.push(ask);
                 }
@@ -80,11 +88,13 @@ async fn open() -> (Vec<Arc<Scribe>>, Locks) {
 async fn open_with(raises: bool) -> (Vec<Arc<Scribe>>, Locks) {
     let scribe = |name| {
         let inner = MemoryNode::new(NodeId::new(name), Arc::new(SystemClock));
-        Arc::new(Scribe { inner, notes: Mutex::default(), held_up: Mutex::default(), raises })
+        let (notes, held_up, superseded_by) = Default::default();
+        Arc::new(Scribe { inner, notes, held_up, superseded_by, raises })
     };
     let scribes: Vec<_> = ["a", "b", "c"].map(scribe).into();
     let nodes = scribes.iter().map(|scribe| scribe.clone() as Arc<dyn Node>).collect();
-    let locks = Locks::builder().nodes(nodes).trust_new_nodes().open().await.unwrap();
+    let builder = Locks::builder().nodes(nodes).trust_new_nodes();
+    let locks = builder.timeout(LIMIT).open().await.unwrap();
     (scribes, locks)
 }
 
@@ -365,6 +375,30 @@ async fn a_heir_waits_for_a_token_that_is_being_raised() {
 }
 
 #[tokio::test]
+async fn a_heir_waits_for_as_long_as_the_nodes_have_time_to_answer() {
+    let (scribes, locks) = open().await;
+    // Both are there before the first one holds, so its token is raised at once.
+    let nodes = scribes.iter().map(|scribe| scribe.clone() as Arc<dyn Node>).collect();
+    let other = Locks::builder().nodes(nodes).open().await.unwrap();
+    let before = first(&other).await;
+    let (first, mut next) = (queue_up(&locks), queue_up(&locks));
+    assert_eq!(before.release().await, ReleaseOutcome::Released);
+    for scribe in &scribes {
+        *scribe.held_up.lock().unwrap() = Some(Vec::new());
+    }
+    let held = first.await.unwrap();
+    let asked = acquires(&scribes);
+    // More than half of the limit: what is left is less than what went by.
+    tokio::time::sleep(LIMIT * 6 / 10).await;
+    drop(held);
+    let still = tokio::time::timeout(LIMIT / 10, &mut next).await;
+    assert!(still.is_err(), "it waits: {still:?}");
+    scribes.iter().for_each(|scribe| scribe.let_through());
+    let _next = next.await.unwrap();
+    assert_eq!(acquires(&scribes), asked, "and need not ask");
+}
+
+#[tokio::test]
 async fn a_heir_that_goes_away_meanwhile_gives_back_and_nothing_follows() {
     let (scribes, locks) = open().await;
     let held = first(&locks).await;
@@ -402,4 +436,32 @@ async fn a_token_that_is_being_raised_can_be_written_down() {
     scribes.iter().for_each(|scribe| scribe.let_through());
     locks.extend(&token).await.unwrap();
     drop(next);
+}
+
+#[tokio::test]
+async fn a_lease_that_is_being_refreshed_can_be_written_down() {
+    let (scribes, locks) = open().await;
+    let held = locks.lock("l").holder("me").manual().acquire().await.unwrap();
+    // One node forgot and came back: the next extension raises the token above what it knows.
+    *scribes[2].superseded_by.lock().unwrap() = Some(held.fence().next());
+    held.extend().await.unwrap();
+    scribes.iter().for_each(|scribe| *scribe.held_up.lock().unwrap() = Some(Vec::new()));
+    {
+        let mut refresh = Box::pin(held.extend());
+        let waker = Waker::noop();
+        assert!(refresh.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+    }
+    // Two nodes have it, and nobody has heard so.
+    scribes[..2].iter().for_each(|scribe| {
+        let mut held_up = scribe.held_up.lock().unwrap();
+        for ask in held_up.take().unwrap() {
+            let Request::Extend { token, next, .. } = &*ask.request else { panic!() };
+            assert!(next > token, "a refresh");
+            scribe.inner.ask(Ask { reply_to: ReplyTo::nobody(), ..ask });
+        }
+    });
+    let token = held.detach();
+    scribes.iter().for_each(|scribe| scribe.let_through());
+    locks.extend(&token).await.expect("a quorum kept it all the time");
+    assert_eq!(locks.release(&token).await, ReleaseOutcome::Released);
 }
