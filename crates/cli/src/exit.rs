@@ -103,7 +103,7 @@ pub(crate) enum Failure {
     )]
     Guardian(std::io::Error),
     #[error(
-        "lock `{0}`: the guardian process was killed, so the command was ended, too\n\
+        "lock `{0}`: its guardian or warden process was killed, so the command was ended, too\n\
          hint: to end a command early, send a signal to leasehold itself"
     )]
     GuardianDied(String),

@@ -24,10 +24,14 @@ use settings::{Serve, Settings};
 const FILES_MIN: usize = 12;
 
 fn main() -> ExitCode {
-    // Before anything else: the guardian is started with each `run`, and has to be quick.
+    // Before anything else: warden and guardian are started with each `run`, and have to be quick.
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|first| first == child::guardian::COMMAND) {
-        return child::guardian::main(arguments);
+    match arguments.next() {
+        Some(first) if first == child::guardian::COMMAND => {
+            return child::guardian::main(arguments);
+        }
+        Some(first) if first == child::warden::COMMAND => return child::warden::main(arguments),
+        _ => {}
     }
     let args = match Args::read() {
         Ok(args) => args,

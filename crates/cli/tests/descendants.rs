@@ -12,7 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use leasehold_testkit::eventually;
-use support::{Place, Running, SOON, Signal, boot_nanos, code, is_alive, send, stderr};
+use support::{
+    Place, Running, SOON, Signal, boot_nanos, code, is_alive, send, send_if_there, stderr,
+};
 
 const MS: u64 = 1_000_000;
 
@@ -73,7 +75,6 @@ fn a_stopped_guardian_does_not_save_a_command_that_left_its_group() {
         send(guardian, Signal::STOP);
         eventually(Duration::from_secs(2), "the work is gone", || !is_alive(work));
         assert_eq!(run.end(), Some(79), "{escape}");
-        send(guardian, Signal::CONT);
         eventually(SOON, "the guardian is gone", || !is_alive(guardian));
     }
 }
@@ -92,6 +93,45 @@ fn a_killed_supervisor_or_guardian_leaves_nobody_who_left_the_group() {
         assert_eq!(run.end(), Some(137), "{escape}");
         assert!(!is_alive(work), "{escape}: given back while the work goes on");
         assert!(place.is_free("l"), "{escape}");
+    }
+}
+
+#[test]
+fn two_of_the_three_may_be_killed_or_stopped_at_once() {
+    let place = Place::new();
+    // Or a supervisor that is spared keeps the lease for ever.
+    let options = ["--ttl", "700ms", "--max-hold", "700ms"];
+    let mut escapes = ESCAPES.iter().cycle();
+    for spared in ["the supervisor", "the warden", "the guardian"] {
+        for signals in [Signal::KILL, Signal::STOP]
+            .map(|a| [Signal::KILL, Signal::STOP].map(|b| [a, b]))
+            .concat()
+        {
+            let (escape, script) = escapes.next().unwrap();
+            let (mut run, work) = escaping(&place, &options, script);
+            let three = [
+                ("the supervisor", run.pid()),
+                ("the warden", run.warden()),
+                ("the guardian", run.guardian()),
+            ];
+            let two = three.iter().filter(|(who, _)| *who != spared).map(|(_, pid)| *pid);
+            let mut two: Vec<_> = two.zip(signals).collect();
+            // Stops first: who is killed is noticed at once.
+            two.sort_by_key(|(_, signal)| *signal == Signal::KILL);
+            two.iter().for_each(|(pid, signal)| send_if_there(*pid, *signal));
+            let end = boot_nanos() + 700 * MS;
+            let case = format!("{escape}, {spared} spared, {signals:?}");
+            eventually(SOON, &case, || !is_alive(work));
+            let late = boot_nanos().saturating_sub(end);
+            assert!(late == 0, "{case}: {} ms late", late / MS);
+            // Whoever is stopped cannot end.
+            two.iter().for_each(|(pid, _)| send_if_there(*pid, Signal::CONT));
+            let code = run.end();
+            assert!([None, Some(79), Some(137)].contains(&code), "{code:?}");
+            let left = || three.iter().all(|(_, pid)| !is_alive(*pid));
+            eventually(SOON, "nobody of the three is left", left);
+            eventually(SOON, "the lease is over", || place.is_free("l"));
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! The promise itself: commands under one lock never run at the same time, whatever happens to
-//! their supervisors.
+//! those who watch over them.
 //!
 //! On several locks at once, two `leasehold run` compete for each. A command writes stamps of the
-//! boot clock to a file for as long as it lives; supervisors are killed and stopped, most of them
-//! while they hold the lock. The lives of the commands, as the file tells them, must lie one after
-//! another and in the order of their fences. For hours instead of seconds:
+//! boot clock to a file for as long as it lives, deaf to SIGTERM, and mostly in a process group or
+//! session that it went to by itself. Supervisors, wardens and guardians are killed and stopped, alone
+//! or two of them at once, most of them while they hold the lock. The lives of the commands, as the
+//! file tells them, must lie one after another and in the order of their fences. For hours instead of
+//! seconds:
 //!
 //! ```text
 //! LEASEHOLD_TEST_OVERLAP_SECONDS=3600 ./test -- --release -p leasehold-cli --test overlap -- --nocapture
@@ -22,7 +24,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use leasehold_testkit::{Need, eventually, skip};
-use support::{Place, Running, SOON, Signal, boot_nanos, five_nodes};
+use support::{Place, Running, SOON, Signal, boot_nanos, children, five_nodes, send_if_there};
 
 /// Locks that are competed for side by side: much of the time a lock waits for the end of a lease.
 const LOCKS: usize = 3;
@@ -109,13 +111,57 @@ impl Stamps {
     }
 }
 
-/// What is to happen to a supervisor.
+/// How a command goes away from where it was started: `$0` are its words.
+const WAYS: [&str; 5] = [
+    "exec \"$0\" \"$@\"",
+    "timeout 60 \"$0\" \"$@\"; exit",
+    "set -m; \"$0\" \"$@\" & wait",
+    "setsid -w \"$0\" \"$@\"; exit",
+    "(setsid \"$0\" \"$@\" &)",
+];
+
+/// Those who watch over a command.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Fate {
-    Nothing,
-    Kill,
-    Stop { time: Duration },
-    Continue,
+enum Who {
+    Supervisor,
+    Warden,
+    Guardian,
+}
+
+/// What is to happen to some of them.
+#[derive(Debug, Clone, PartialEq)]
+struct Fate {
+    hits: Vec<(Who, Signal)>,
+    /// How long those are stopped who are.
+    time: Duration,
+}
+
+impl Fate {
+    fn is_none(&self) -> bool {
+        self.hits.is_empty()
+    }
+
+    fn roll(dice: &mut Dice, ttl: Duration) -> Self {
+        let three = [Who::Supervisor, Who::Warden, Who::Guardian];
+        let time = match dice.roll(2) {
+            0 => ttl.mul_f64(1.5) + dice.time(ttl),
+            _ => dice.time(ttl * 2),
+        };
+        let mut signal = || if dice.roll(2) == 0 { Signal::KILL } else { Signal::STOP };
+        let signals = [signal(), signal()];
+        let first = dice.roll(3) as usize;
+        let hits = match dice.roll(10) {
+            0..4 => vec![],
+            4..6 => vec![(Who::Supervisor, signals[0])],
+            6 => vec![(three[1 + first % 2], signals[0])],
+            _ => vec![(three[first], signals[0]), (three[(first + 1) % 3], signals[1])],
+        };
+        Self { hits, time }
+    }
+
+    fn does(&self, to: Who, what: Signal) -> bool {
+        self.hits.contains(&(to, what))
+    }
 }
 
 struct Run {
@@ -125,6 +171,46 @@ struct Run {
     /// How long it holds the lock before its fate comes.
     after: Duration,
     due: Option<Instant>,
+    /// Who is stopped, and until when.
+    stopped: Option<(Instant, Vec<i32>)>,
+}
+
+impl Run {
+    fn pid(&self, who: Who) -> Option<i32> {
+        let child = |parent| children(parent).first().copied();
+        match who {
+            Who::Supervisor => Some(self.process.pid()),
+            Who::Warden => child(self.process.pid()),
+            Who::Guardian => child(child(self.process.pid())?),
+        }
+    }
+
+    /// Lets its fate come, all at once; says whether it did.
+    fn meet(&mut self) -> bool {
+        let pids = self.fate.hits.iter().map(|(who, signal)| Some((self.pid(*who)?, *signal)));
+        let Some(mut pids) = pids.collect::<Option<Vec<_>>>() else { return false };
+        // Stops first: who is killed is noticed at once.
+        pids.sort_by_key(|(_, signal)| *signal == Signal::KILL);
+        pids.iter().for_each(|(pid, signal)| send_if_there(*pid, *signal));
+        let stopped = pids.iter().filter(|(_, signal)| *signal == Signal::STOP);
+        let stopped: Vec<i32> = stopped.map(|(pid, _)| *pid).collect();
+        if !stopped.is_empty() {
+            self.stopped = Some((Instant::now() + self.fate.time, stopped));
+        }
+        true
+    }
+
+    /// They may end by themselves now, or as the losers that they are.
+    fn go_on(&mut self) {
+        for pid in self.stopped.take().into_iter().flat_map(|(_, pids)| pids) {
+            send_if_there(pid, Signal::CONT);
+        }
+    }
+
+    /// Whether it takes part in the competition.
+    fn competes(&self) -> bool {
+        self.stopped.is_none() && !self.fate.does(Who::Supervisor, Signal::KILL)
+    }
 }
 
 /// Cheap and good enough to choose faults by.
@@ -156,15 +242,22 @@ struct Tally {
     killed: usize,
     /// … whose supervisor was stopped, and that were ended at the end of the lease.
     stopped: usize,
+    /// … whose warden or guardian was killed or stopped.
+    below: usize,
+    /// … of which two were killed or stopped at once.
+    both: usize,
     /// … that ended otherwise: the machine was too busy to keep the lease, or the test was over.
     other: usize,
-    /// Supervisors killed or stopped before they had a command.
+    /// Killed or stopped before they had a command.
     waiting: usize,
 }
 
 impl Tally {
     fn is_enough(&self) -> bool {
-        self.whole >= 10 && self.killed >= 5 && self.stopped >= 5 && self.waiting >= 1
+        self.whole >= 10
+            && [self.killed, self.stopped, self.below].iter().all(|count| *count >= 2)
+            && self.both >= 5
+            && self.waiting >= 1
     }
 }
 
@@ -176,6 +269,8 @@ impl Sum for Tally {
             whole: a.whole + b.whole,
             killed: a.killed + b.killed,
             stopped: a.stopped + b.stopped,
+            below: a.below + b.below,
+            both: a.both + b.both,
             other: a.other + b.other,
             waiting: a.waiting + b.waiting,
         })
@@ -221,23 +316,19 @@ impl<'a> Competition<'a> {
     fn start(&mut self) -> Run {
         self.started += 1;
         let ttl = self.ttl;
-        let fate = match self.dice.roll(10) {
-            0..6 => Fate::Nothing,
-            6..8 => Fate::Kill,
-            8 => Fate::Stop { time: ttl.mul_f64(1.5) + self.dice.time(ttl) },
-            _ => Fate::Stop { time: self.dice.time(ttl * 2) },
-        };
+        let fate = Fate::roll(&mut self.dice, ttl);
         // Most are short, to have many. What is to be cut short would last for several leases.
-        let life = match fate {
-            Fate::Nothing => self.dice.time(Duration::from_millis(30)),
-            _ => ttl * 3,
+        let life = match fate.is_none() {
+            true => self.dice.time(Duration::from_millis(30)),
+            false => ttl * 3,
         };
         // Some are hit at any time after their start, whatever they are about to do.
-        let is_early = fate != Fate::Nothing && self.dice.roll(3) == 0;
+        let is_early = !fate.is_none() && self.dice.roll(3) == 0;
         let early = self.dice.time(Duration::from_millis(100));
+        let way = WAYS[self.dice.roll(WAYS.len() as u64) as usize];
         let mut command = self.place.leasehold();
         command.args(["run", "--ttl", &format!("{}ms", ttl.as_millis()), &self.lock, "--"]);
-        command.arg(std::env::current_exe().unwrap());
+        command.args(["bash", "-c", way]).arg(std::env::current_exe().unwrap());
         command.args(["--exact", "stamping_command", "--nocapture"]);
         command.env(STAMPS, self.place.file(&self.lock)).env(RUN, self.started.to_string());
         command.env(LIFE_MS, life.as_millis().to_string());
@@ -250,43 +341,30 @@ impl<'a> Competition<'a> {
             fate,
             after: self.dice.time(ttl),
             due: is_early.then(|| Instant::now() + early),
+            stopped: None,
         }
     }
 
     fn look(&mut self) {
         self.stamps.read();
         for mut run in std::mem::take(&mut self.running) {
-            if run.process.has_ended() {
+            if run.stopped.as_ref().is_some_and(|(until, _)| Instant::now() >= *until) {
+                run.go_on();
+            }
+            if run.process.has_ended() && run.stopped.is_none() {
                 continue;
             }
             if run.due.is_none() && self.stamps.runs.contains(&run.number) {
                 run.due = Some(Instant::now() + run.after);
             }
-            if run.fate == Fate::Nothing || run.due.is_none_or(|due| Instant::now() < due) {
-                self.running.push(run);
-                continue;
+            let is_due = !run.fate.is_none() && !self.hit.contains_key(&run.number);
+            if is_due && run.due.is_some_and(|due| Instant::now() >= due) && run.meet() {
+                self.hit.insert(run.number, run.fate.clone());
             }
-            match run.fate {
-                Fate::Nothing => {}
-                Fate::Kill => {
-                    run.process.signal(Signal::KILL);
-                    self.hit.insert(run.number, Fate::Kill);
-                }
-                Fate::Stop { time } => {
-                    run.process.signal(Signal::STOP);
-                    self.hit.insert(run.number, run.fate);
-                    let due = Some(Instant::now() + time);
-                    self.running.push(Run { fate: Fate::Continue, due, ..run });
-                }
-                Fate::Continue => {
-                    // It may end by itself now, or as the loser that it is.
-                    run.process.signal(Signal::CONT);
-                    self.running.push(Run { fate: Fate::Nothing, ..run });
-                }
-            }
+            self.running.push(run);
         }
         // Those that are stopped do not compete; those that came back leave when they end.
-        while self.running.iter().filter(|run| run.fate != Fate::Continue).count() < RUNS {
+        while self.running.iter().filter(|run| run.competes()).count() < RUNS {
             let run = self.start();
             self.running.push(run);
         }
@@ -298,9 +376,11 @@ impl<'a> Competition<'a> {
             tally.lives += 1;
             let count = match self.hit.get(&life.run) {
                 _ if life.is_whole => &mut tally.whole,
-                Some(Fate::Kill) => &mut tally.killed,
-                Some(Fate::Stop { .. }) => &mut tally.stopped,
-                _ => &mut tally.other,
+                Some(fate) if fate.hits.len() > 1 => &mut tally.both,
+                Some(fate) if fate.does(Who::Supervisor, Signal::KILL) => &mut tally.killed,
+                Some(fate) if fate.does(Who::Supervisor, Signal::STOP) => &mut tally.stopped,
+                Some(_) => &mut tally.below,
+                None => &mut tally.other,
             };
             *count += 1;
         }
@@ -310,6 +390,7 @@ impl<'a> Competition<'a> {
 
     /// Ends all runs, and waits until the last command has written its last stamp.
     fn end(&mut self) {
+        self.running.iter_mut().for_each(Run::go_on);
         self.running.clear();
         eventually(SOON, "the last commands are gone", || {
             thread::sleep(Duration::from_millis(100));
@@ -322,7 +403,7 @@ impl<'a> Competition<'a> {
         for ((fence, life), (later, next)) in lives.iter().zip(lives.iter().skip(1)) {
             assert!(
                 life.last < next.first,
-                "{}: fence {later} began {} us before fence {fence} ended, whose supervisor saw {:?} \
+                "{}: fence {later} began {} us before fence {fence} ended, which saw {:?} \
                  and which lasted for {} us",
                 self.lock,
                 (life.last - next.first) / 1000,

@@ -173,11 +173,9 @@ fn a_stopped_guardian_does_not_save_the_command() {
     let pids = family(&mut run);
     let guardian = run.guardian();
     send(guardian, Signal::STOP);
-    // In time by the supervisor's own hand, and not because its end wakes the guardian up.
     eventually(Duration::from_millis(2700), "the group is gone", || gone(pids));
     assert_eq!(run.end(), Some(79));
     eventually(SOON, "the lease runs out", || place.is_free("l"));
-    send(guardian, Signal::CONT);
     eventually(SOON, "the guardian is gone", || !is_alive(guardian));
 }
 

@@ -1,6 +1,6 @@
-//! The command's processes as the supervisor sees them: below the guardian, and once that is dead,
-//! below the supervisor itself. Not every child of the supervisor is of the command: a shell that
-//! became leasehold by `exec` may have left some, and process 1 inherits anybody's orphans.
+//! The command's processes as supervisor and warden see them: below the guardian, and once that is
+//! dead, below the next one above it. Not every child of the supervisor is of the command: a shell
+//! that became leasehold by `exec` may have left some, and process 1 inherits anybody's orphans.
 
 use std::collections::HashSet;
 use std::io;
@@ -27,67 +27,91 @@ impl Strangers {
     }
 }
 
-/// The guardian's descendants, and its orphans.
+/// All below us but the strangers.
 #[derive(Debug)]
 pub(super) struct Kin {
     us: Pid,
-    guardian: Pid,
     strangers: Strangers,
+    /// Warden and guardian: what is below them is of the command, and they are not. The first is
+    /// our child.
+    spared: Vec<Pid>,
     sweep: Sweep,
 }
 
 impl Kin {
-    pub(super) fn new(guardian: Pid, strangers: Strangers) -> Self {
-        Self { us: getpid(), guardian, strangers, sweep: Sweep::default() }
+    pub(super) fn new(strangers: Strangers) -> Self {
+        Self { us: getpid(), strangers, spared: Vec::new(), sweep: Sweep::default() }
     }
 
-    /// Whoever comes to us while the guardian lives is a stranger: it inherits the command's orphans.
+    /// To be called with our child before it has any.
+    pub(super) fn spare(&mut self, child: Pid) {
+        self.spared = vec![child];
+    }
+
+    pub(super) fn spare_guardian(&mut self, guardian: Option<Pid>) {
+        self.spared.extend(guardian);
+    }
+
+    pub(super) fn spare_nobody(&mut self) {
+        self.spared.clear();
+    }
+
+    pub(super) fn spare_only_the_child(&mut self) {
+        self.spared.truncate(1);
+    }
+
+    /// Whoever comes to us while our child lives is a stranger: it inherits the command's orphans.
     pub(super) fn heed_strangers(&mut self) {
         if self.strangers.0.is_empty() && !self.us.is_init() {
             return;
         }
         let Ok(children) = children(self.us) else { return };
         // After the list was read: the kernel hands orphans on before it tells of a death.
-        if self.is_guardian_dead() {
+        if self.is_child_dead() {
             return;
         }
-        self.strangers.0 = children.into_iter().filter(|pid| *pid != self.guardian).collect();
+        self.strangers.0 = children.into_iter().filter(|pid| !self.spared.contains(pid)).collect();
         self.strangers.0.iter().for_each(|pid| bury(*pid));
     }
 
-    fn is_guardian_dead(&self) -> bool {
+    fn is_child_dead(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        !matches!(waitid(WaitId::Pid(self.guardian), options), Ok(None))
+        let lives = |pid: &Pid| matches!(waitid(WaitId::Pid(*pid), options), Ok(None));
+        !self.spared.first().is_some_and(lives)
     }
 
-    /// Sends SIGKILL to all but the guardian; tells each process that stays in spite of it once.
+    /// Sends SIGKILL to all but the spared; tells each process that stays in spite of it once.
     pub(super) fn kill(&mut self) -> Vec<Defier> {
-        let (us, guardian, strangers) = (self.us, self.guardian, &self.strangers);
-        self.sweep.kill(|| roots(us, guardian, strangers).unwrap_or_default())
+        let (us, strangers, spared) = (self.us, &self.strangers, &self.spared);
+        self.sweep.kill(|| roots(us, strangers, spared).unwrap_or_default())
     }
 
     /// Those who can still act.
     pub(super) fn alive(&self) -> Vec<Pid> {
-        alive(roots(self.us, self.guardian, &self.strangers).unwrap_or_default())
+        alive(roots(self.us, &self.strangers, &self.spared).unwrap_or_default())
     }
 
-    /// Whether nobody is left and nobody can come any more. For sure only once the guardian is dead:
+    /// Whether nobody is left and nobody can come any more. For sure only once our child is dead:
     /// who is handed from one to the other while we look may be missed.
     pub(super) fn is_gone(&self) -> bool {
-        let orphans = || orphans(self.us, self.guardian, &self.strangers);
-        orphans().into_iter().flatten().for_each(bury);
-        self.is_guardian_dead() && orphans().is_ok_and(|left| left.is_empty())
+        let child = &self.spared[..self.spared.len().min(1)];
+        let left = || orphans(self.us, &self.strangers, child);
+        left().into_iter().flatten().for_each(bury);
+        self.is_child_dead() && left().is_ok_and(|left| left.is_empty())
     }
 }
 
-fn roots(us: Pid, guardian: Pid, strangers: &Strangers) -> io::Result<Vec<Pid>> {
-    let mut roots = orphans(us, guardian, strangers)?;
-    roots.extend(children(guardian)?);
+/// Where the command's processes begin.
+fn roots(us: Pid, strangers: &Strangers, spared: &[Pid]) -> io::Result<Vec<Pid>> {
+    let mut roots = orphans(us, strangers, spared)?;
+    for pid in spared {
+        roots.extend(children(*pid)?.into_iter().filter(|pid| !spared.contains(pid)));
+    }
     Ok(roots)
 }
 
-fn orphans(us: Pid, guardian: Pid, Strangers(strangers): &Strangers) -> io::Result<Vec<Pid>> {
-    let is_orphan = |pid: &Pid| *pid != guardian && !strangers.contains(pid);
+fn orphans(us: Pid, Strangers(strangers): &Strangers, spared: &[Pid]) -> io::Result<Vec<Pid>> {
+    let is_orphan = |pid: &Pid| !spared.contains(pid) && !strangers.contains(pid);
     Ok(children(us)?.into_iter().filter(is_orphan).collect())
 }
 

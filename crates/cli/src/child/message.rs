@@ -1,6 +1,6 @@
-//! What supervisor and guardian say to each other, over a socket that keeps messages apart.
+//! What supervisor, warden and guardian say to each other, over a socket that keeps messages apart.
 //!
-//! Both are the same build of the same program, so the layout may change freely: a tag, then
+//! All are the same build of the same program, so the layout may change freely: a tag, then
 //! numbers of eight bytes, then at most one text.
 
 /// When the command and its descendants are to be ended if nothing newer is heard. Nanoseconds on the
@@ -18,7 +18,8 @@ impl Plan {
     pub(crate) const NEVER: Self = Self { stop_at: u64::MAX, kill_at: u64::MAX };
 }
 
-/// From the supervisor to the guardian.
+/// From the supervisor to the guardian, and `Extend` to the warden; the first of these comes with
+/// the guardian's socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Order {
     /// The lock is held: start the command, unless it is `start_by` already. Its standard input comes
@@ -31,7 +32,9 @@ pub(crate) enum Order {
 /// From the guardian to the supervisor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum News {
-    /// The guardian cannot do its work; the number is the system's error.
+    /// The guardian is there, and this is its number.
+    Watching { pid: i32 },
+    /// Guardian or warden cannot do their work; the number is the system's error.
     CannotWatch { errno: i32 },
     /// The command runs, and leads the process group of the same number.
     Started { pid: i32 },
@@ -105,6 +108,7 @@ impl Order {
 impl News {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let (tag, number, flag, text) = match self {
+            Self::Watching { pid } => (b'n', *pid, false, ""),
             Self::CannotWatch { errno } => (b'w', *errno, false, ""),
             Self::Started { pid } => (b's', *pid, false, ""),
             Self::CannotStart { errno } => (b'c', *errno, false, ""),
@@ -131,6 +135,7 @@ impl News {
         let (number, at, flag) = (i32::from_le_bytes(*number), u64::from_le_bytes(*at), flag != 0);
         let who = || String::from_utf8_lossy(text).into_owned();
         Some(match tag {
+            b'n' => Self::Watching { pid: number },
             b'w' => Self::CannotWatch { errno: number },
             b's' => Self::Started { pid: number },
             b'c' => Self::CannotStart { errno: number },
@@ -162,6 +167,7 @@ mod tests {
             assert_eq!(Order::from_bytes(&bytes), Some(order));
         }
         for news in [
+            News::Watching { pid: 7 },
             News::CannotWatch { errno: 24 },
             News::Started { pid: i32::MAX },
             News::CannotStart { errno: 2 },

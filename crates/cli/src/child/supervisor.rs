@@ -1,6 +1,7 @@
 //! The supervisor: tells the guardian each new deadline, passes signals on, stops and continues
 //! with the command, and kills its descendants if the guardian does not.
 
+use std::collections::HashSet;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,8 @@ pub(crate) async fn supervise(
     report: &Reporter,
 ) -> Outcome {
     let max_hold_end = manner.max_hold.map(|limit| SystemClock.now().plus(limit).as_nanos());
+    let mut kin = Kin::new(guardian.strangers.clone());
+    kin.spare(Pid::from_child(&guardian.process));
     let mut supervisor = Supervisor {
         guardian,
         guard,
@@ -54,9 +57,10 @@ pub(crate) async fn supervise(
         report,
         terminal: Terminal::open(),
         max_hold_end,
-        kin: Kin::new(Pid::from_child(&guardian.process), guardian.strangers.clone()),
+        kin,
         group: None,
         has_ended: false,
+        defiers: HashSet::new(),
         waiting: Vec::new(),
         told: Plan::NEVER,
         is_uncertain: false,
@@ -67,7 +71,10 @@ pub(crate) async fn supervise(
     let _ = signals.also(Signal::TSTP);
     match supervisor.start() {
         Ok(()) => supervisor.watch(signals).await,
-        Err(error) => Outcome { result: Err(Failure::Guardian(error)), is_gone: true },
+        Err(error) => {
+            let error = guardian.excuse().unwrap_or(error);
+            Outcome { result: Err(Failure::Guardian(error)), is_gone: true }
+        }
     }
 }
 
@@ -83,6 +90,8 @@ struct Supervisor<'a> {
     group: Option<Pid>,
     /// The command itself ended; descendants of it are left.
     has_ended: bool,
+    /// Who was told to stay in spite of all signals.
+    defiers: HashSet<String>,
     /// Signals that came before there was anybody to pass them on to.
     waiting: Vec<Signal>,
     told: Plan,
@@ -189,6 +198,7 @@ impl Supervisor<'_> {
 
     fn hear(&mut self, news: News) -> Option<Outcome> {
         match news {
+            News::Watching { pid } => self.kin.spare_guardian(Pid::from_raw(pid)),
             News::Started { pid } => {
                 self.group = Pid::from_raw(pid);
                 if let (Some(group), Some(terminal)) = (self.group, &self.terminal) {
@@ -224,7 +234,7 @@ impl Supervisor<'_> {
                 }
             }
             News::Leftovers { who } => self.report.leftovers(&who, self.manner.stop_signal),
-            News::Defies { who, is_forbidden } => self.report.defies(&who, is_forbidden),
+            News::Defies { who, is_forbidden } => self.note_defier(who, is_forbidden),
             News::Ended(end) => return Some(self.finish(end)),
         }
         None
@@ -293,7 +303,14 @@ impl Supervisor<'_> {
 
     fn kill(&mut self) {
         for Defier { pid, is_forbidden } in self.kin.kill() {
-            self.report.defies(&descendants::name(pid), is_forbidden);
+            self.note_defier(descendants::name(pid), is_forbidden);
+        }
+    }
+
+    /// The guardian and we meet the same ones.
+    fn note_defier(&mut self, who: String, is_forbidden: bool) {
+        if self.defiers.insert(who.clone()) {
+            self.report.defies(&who, is_forbidden);
         }
     }
 
@@ -350,8 +367,10 @@ impl Supervisor<'_> {
         let _ = kill_process_group(group, Signal::CONT);
     }
 
-    /// Whoever it left is below us now.
+    /// Or the warden. Whoever is left is below us, and of no use to anybody.
     async fn guardian_died(&mut self) -> Outcome {
+        self.guardian.dismiss();
+        self.kin.spare_only_the_child();
         loop {
             self.kill();
             if self.kin.is_gone() {

@@ -149,20 +149,35 @@ impl Running {
         text
     }
 
-    /// The process that watches over the command.
+    /// The process that starts the command.
     pub(crate) fn guardian(&self) -> i32 {
-        let pid = self.pid();
-        let mut found = None;
-        eventually(SOON, "a guardian", || {
-            let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
-            found = tasks.flatten().find_map(|task| {
-                let children = fs::read_to_string(task.path().join("children")).ok()?;
-                children.split_whitespace().next()?.parse().ok()
-            });
-            found.is_some()
-        });
-        found.expect("just seen")
+        child(self.warden(), "lease-guardian")
     }
+
+    /// The process between leasehold and the guardian.
+    pub(crate) fn warden(&self) -> i32 {
+        child(self.pid(), "lease-warden")
+    }
+}
+
+/// The child of this name, as soon as it has it.
+fn child(parent: i32, name: &str) -> i32 {
+    let mut found = None;
+    eventually(SOON, name, || {
+        found = children(parent).into_iter().find(|pid| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
+        });
+        found.is_some()
+    });
+    found.expect("just seen")
+}
+
+/// The children that a process has now.
+pub(crate) fn children(parent: i32) -> Vec<i32> {
+    let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let pids = |list: String| list.split_whitespace().flat_map(str::parse).collect::<Vec<_>>();
+    lists.flat_map(pids).collect()
 }
 
 impl Drop for Running {
@@ -174,6 +189,11 @@ impl Drop for Running {
 
 pub(crate) fn send(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).expect("a pid"), signal).expect("it is there");
+}
+
+/// The same to a process that may have ended.
+pub(crate) fn send_if_there(pid: i32, signal: Signal) {
+    let _ = kill_process(Pid::from_raw(pid).expect("a pid"), signal);
 }
 
 /// Whether the process runs; one that only waits to be buried does not.
