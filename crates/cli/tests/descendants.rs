@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_testkit::eventually;
 use support::{
-    Place, Running, SOON, Signal, boot_nanos, code, is_alive, send, send_if_there, stderr,
+    Place, Running, SOON, Signal, boot_nanos, can_act, code, is_alive, send, send_if_there, stderr,
 };
 
 const MS: u64 = 1_000_000;
@@ -57,7 +57,7 @@ fn a_command_that_left_its_group_is_gone_when_the_lease_of_a_stopped_supervisor_
         let (mut run, work) = escaping(&place, &["--ttl", "700ms"], script);
         run.signal(Signal::STOP);
         let end = boot_nanos() + 700 * MS;
-        eventually(SOON, "the work is gone", || !is_alive(work));
+        eventually(SOON, "the work is gone", || !can_act(work));
         let late = boot_nanos().saturating_sub(end);
         assert!(late == 0, "{escape}: {} ms late", late / MS);
         run.signal(Signal::CONT);
@@ -100,7 +100,7 @@ fn a_killed_supervisor_or_guardian_leaves_nobody_who_left_the_group() {
 fn two_of_the_three_may_be_killed_or_stopped_at_once() {
     let place = Place::new();
     // Or a supervisor that is spared keeps the lease for ever.
-    let options = ["--ttl", "700ms", "--max-hold", "700ms"];
+    let options = ["--ttl", "1s", "--max-hold", "1s"];
     let mut escapes = ESCAPES.iter().cycle();
     for spared in ["the supervisor", "the warden", "the guardian"] {
         for signals in [Signal::KILL, Signal::STOP]
@@ -119,9 +119,9 @@ fn two_of_the_three_may_be_killed_or_stopped_at_once() {
             // Stops first: who is killed is noticed at once.
             two.sort_by_key(|(_, signal)| *signal == Signal::KILL);
             two.iter().for_each(|(pid, signal)| send_if_there(*pid, *signal));
-            let end = boot_nanos() + 700 * MS;
+            let end = boot_nanos() + 1000 * MS;
             let case = format!("{escape}, {spared} spared, {signals:?}");
-            eventually(SOON, &case, || !is_alive(work));
+            eventually(SOON, &case, || !can_act(work));
             let late = boot_nanos().saturating_sub(end);
             assert!(late == 0, "{case}: {} ms late", late / MS);
             // Whoever is stopped cannot end.

@@ -20,9 +20,9 @@ use super::{Guardian, Manner, OnLost};
 use crate::exit::Failure;
 
 /// SIGKILL goes out this much before the deadline, as a share of the ttl and at most: a process
-/// that wakes up late on a busy machine must still be in time.
-const MARGIN_SHARE: u32 = 50;
-const MARGIN_MAX: Duration = Duration::from_millis(20);
+/// that wakes up late on a busy machine, and then has to find all descendants, must still be in time.
+const MARGIN_SHARE: u32 = 25;
+const MARGIN_MAX: Duration = Duration::from_millis(50);
 
 /// How long the guardian may take to bury those who were killed.
 const BURIAL: Duration = Duration::from_secs(2);
@@ -146,7 +146,11 @@ impl Supervisor<'_> {
     fn next_look(&self) -> Duration {
         let left = match &self.loss {
             Some((_, until)) => until.saturating_duration_since(Instant::now()),
-            None => self.guard.validity() / 8,
+            None => {
+                let now = SystemClock.now().as_nanos();
+                let to_kill = Duration::from_nanos(self.told.kill_at.saturating_sub(now));
+                (self.guard.validity() / 8).min(to_kill)
+            }
         };
         left.clamp(Duration::from_millis(2), Duration::from_millis(250))
     }
@@ -170,6 +174,10 @@ impl Supervisor<'_> {
         let plan = self.plan();
         if plan != self.told && self.guardian.send(&Order::Extend(plan)).is_ok() {
             self.told = plan;
+        }
+        // Guardian and warden do so at the same time, unless both are stopped.
+        if SystemClock.now().as_nanos() >= self.told.kill_at {
+            self.kill();
         }
         None
     }

@@ -201,6 +201,18 @@ pub(crate) fn is_alive(pid: i32) -> bool {
     state(pid).is_some_and(|state| state != 'Z' && state != 'X')
 }
 
+/// Whether the process may still do something: not even its next instruction comes before a SIGKILL
+/// that it was sent, however long a busy machine takes to bury it.
+pub(crate) fn can_act(pid: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = status.lines().filter_map(|line| {
+        let mask = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(mask.trim(), 16).ok()
+    });
+    let kill = 1 << (Signal::KILL.as_raw() - 1);
+    is_alive(pid) && pending.fold(0, |all, mask| all | mask) & kill == 0
+}
+
 /// `R`, `S`, `T` …
 pub(crate) fn state(pid: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
