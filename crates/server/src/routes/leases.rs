@@ -13,6 +13,8 @@ use crate::lease_id;
 use crate::problem::{self, Problem};
 use crate::view;
 
+const NEVER_ITS_FENCE: &str = "it never had this fence";
+
 /// What may be said about a renewal.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,6 +55,10 @@ pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
         Err(error @ ExtendError::Lost(_)) => {
             app.metrics.leases.renewed("lost");
             let status = app.locks.inspect(token.name.as_str()).await.ok();
+            if status.as_ref().is_some_and(|status| has_another_fence(&token, status)) {
+                let (name, fence) = (token.name.as_str(), token.fence.get());
+                return Err(problem::lost(name, fence, NEVER_ITS_FENCE, None));
+            }
             let (reason, owner) = why_lost(&token, status.as_ref());
             let reason = match reason {
                 "stolen" | "expired" if app.would_last(&token.name, &token.holder) => "forced",
@@ -152,13 +158,18 @@ pub(crate) async fn look(ask: Box<Ask>) -> Result<Response, Problem> {
         }
         owner => {
             let why = match owner {
-                Some(owner) if owner.is(&token.holder) => "it never had this fence".to_owned(),
+                Some(owner) if owner.is(&token.holder) => NEVER_ITS_FENCE.to_owned(),
                 Some(owner) => format!("{owner} holds it now"),
                 None => "no quorum has it, or has it any more".to_owned(),
             };
             Err(problem::lost(token.name.as_str(), token.fence.get(), &why, owner))
         }
     }
+}
+
+/// Whether its holder has the lock, with a fence that its id does not name.
+fn has_another_fence(token: &LeaseToken, status: &LockStatus) -> bool {
+    status.holder().is_some_and(|owner| owner.is(&token.holder)) && !is_its_fence(token, status)
 }
 
 /// Whether the nodes gave it one of the fences that its id names.

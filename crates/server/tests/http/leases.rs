@@ -1,5 +1,7 @@
 //! Acquire, renew, release, look.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::json;
 
 use crate::support::{Running, eventually};
@@ -88,6 +90,30 @@ async fn a_lease_that_ran_out_or_was_taken_over_is_gone() {
     assert!(!running.is_free("b").await, "nobody releases another's lock");
     let lost = r#"redlock_leases_lost_total{reason="expired"}"#;
     assert_eq!(running.metric(lost).await, 2.0, "each once, however often it is asked for");
+}
+
+/// It has the lease still, so there is nothing to count and nothing to forget.
+#[tokio::test]
+async fn a_lease_whose_id_comes_with_another_fence_is_not_lost_by_that() {
+    let running = Running::new().await;
+    let (key, body) = ([("Idempotency-Key", "k")], r#"{"ttl_ms": 20000}"#);
+    let ask = async || running.connect().await.ask("POST", "/v1/locks/l/leases", &key, body).await;
+    let lease = ask().await.json;
+    let (id, fence) = (lease["lease_id"].as_str().unwrap(), lease["fence"].as_u64().unwrap());
+    let text = String::from_utf8(URL_SAFE_NO_PAD.decode(id).unwrap()).unwrap();
+    for other in [fence - 1, fence + 1] {
+        let made_up = text.replace(&fence.to_string(), &other.to_string());
+        let path = format!("/v1/leases/{}/renew", URL_SAFE_NO_PAD.encode(made_up));
+        let renewed = running.ask("POST", &path, "{}").await;
+        assert_eq!((renewed.status, renewed.problem()), (410, "lease-lost"), "{renewed:?}");
+        assert_eq!(renewed.json["why"], "it never had this fence");
+    }
+    for reason in ["expired", "quorum", "stolen"] {
+        let lost = format!("redlock_leases_lost_total{{reason=\"{reason}\"}}");
+        assert_eq!(running.metric(&lost).await, 0.0, "{reason}");
+    }
+    let again = ask().await;
+    assert_eq!((again.status, again.json["lease_id"].as_str()), (201, Some(id)), "{again:?}");
 }
 
 #[tokio::test]
