@@ -338,6 +338,11 @@ fn an_end_that_the_votes_do_not_allow_is_found() {
         history.lives[0].events.push(told(503, 1, 10, until));
         assert_told(&history, expected);
     }
+    // Nobody believes in an end that is past.
+    let mut past = callers();
+    past.lives[0].events.push(told(1_600, 1, 10, 1_599));
+    past.lives[0].events.retain(|line| !matches!(line.what, Event::GaveBack { .. }));
+    assert_told(&past, &[]);
     // The votes that come later are not those that it rests on.
     let mut early = callers();
     early.lives[0].events.push(told(400, 1, 10, 1_300));

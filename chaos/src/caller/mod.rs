@@ -180,9 +180,12 @@ impl Caller<'_> {
         let (op, lock) = (held.op, held.token.name.as_str().to_owned());
         let fence = held.token.fence.get();
         let looked = self.log.now(Event::Told { op, lock, fence, ttl_ms, until })?;
-        held.until = held.until.max(until);
-        let until = Some(held.until);
-        self.log.now(Event::Believes { op, until, before: held.looked })?;
+        // What comes after its own end tells nothing.
+        if until > looked {
+            held.until = held.until.max(until);
+            let until = Some(held.until);
+            self.log.now(Event::Believes { op, until, before: held.looked })?;
+        }
         held.looked = looked;
         Ok(())
     }

@@ -49,6 +49,10 @@ pub(super) fn deadlines(history: &History) -> Finding {
     for (life, at, event) in events(history) {
         let Event::Told { op, lock, fence, ttl_ms, until } = event else { continue };
         told += 1;
+        // An answer that comes after the end that it tells of misleads nobody.
+        if *until <= at {
+            continue;
+        }
         let ttl = ttl_ms * 1_000_000;
         let lasts = ttl - drift(ttl).min(ttl);
         let asked = asked.get(&(lock.as_str(), *fence)).map_or(&[][..], Vec::as_slice);
