@@ -3,15 +3,19 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use hyper::StatusCode;
-use leasehold::{ExtendError, LeaseToken, LockStatus, Owner, ReleaseOutcome};
+use leasehold::{ExtendError, LeaseToken, LockName, LockStatus, Owner, ReleaseOutcome};
 use serde::Deserialize;
 
 use super::{LeaseAnswer, ok};
+use crate::app::App;
 use crate::ask::Ask;
 use crate::body::{Response, response};
 use crate::lease_id;
 use crate::problem::{self, Problem};
 use crate::view;
+
+/// One part in so many may be spent to find out how long the nodes keep it.
+const OF_WHAT_IS_LEFT: u32 = 8;
 
 const NEVER_ITS_FENCE: &str = "it never had this fence";
 
@@ -37,7 +41,7 @@ pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
             app.renewed(&token, until);
             // Whoever asks for less than is left keeps what is left.
             let kept = match wish.ttl_ms {
-                Some(_) => app.locks.inspect(token.name.as_str()).await.ok(),
+                Some(_) => kept(app, &token.name, left / OF_WHAT_IS_LEFT).await,
                 None => None,
             };
             let id = lease_id::encode(&token);
@@ -47,7 +51,7 @@ pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
             let answer = LeaseAnswer {
                 expires_in_ms: Some(view::millis(left)),
                 elapsed_ms,
-                nodes_keep_ms: kept.and_then(|status| status.expires_in()).map(view::millis),
+                nodes_keep_ms: kept.map(view::millis),
                 ..LeaseAnswer::of(&token, &id)
             };
             Ok(ok(&answer))
@@ -86,6 +90,12 @@ pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
             Err(error.into())
         }
     }
+}
+
+/// For how long the nodes keep a lease, if enough of them say so in time.
+async fn kept(app: &App, lock: &LockName, limit: Duration) -> Option<Duration> {
+    let status = tokio::time::timeout(limit, app.locks.inspect(lock.as_str())).await;
+    status.ok()?.ok()?.expires_in()
 }
 
 /// Whether it ran out or somebody has it by now, and who.

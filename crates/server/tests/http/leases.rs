@@ -2,6 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use leasehold::Locks;
+use leasehold_server::Settings;
+use leasehold_testkit::{Fault, Need, Proxy, RedisServer, skip};
 use serde_json::json;
 
 use crate::support::{Running, eventually};
@@ -90,6 +93,26 @@ async fn a_lease_that_ran_out_or_was_taken_over_is_gone() {
     assert!(!running.is_free("b").await, "nobody releases another's lock");
     let lost = r#"redlock_leases_lost_total{reason="expired"}"#;
     assert_eq!(running.metric(lost).await, 2.0, "each once, however often it is asked for");
+}
+
+/// How long the nodes keep it is a question of its own, which a node may leave unanswered for long.
+#[tokio::test]
+async fn a_renewal_is_told_while_it_is_worth_something_though_a_node_hangs() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let nodes = RedisServer::redis().start_many(3);
+    let proxies: Vec<_> = nodes.iter().map(|node| Proxy::to(node.addr())).collect();
+    let addrs: Vec<_> = proxies.iter().map(Proxy::addr).collect();
+    let url = format!("redis://{}?timeout=1s", addrs.join(","));
+    let locks = Locks::builder().url(&url).trust_new_nodes().open().await.unwrap();
+    let running = Running::on(locks, Settings::default());
+    let (id, _) = running.acquire("l", r#"{"ttl_ms": 20000}"#).await;
+    proxies[0].set(Fault::BlackHole);
+    let path = format!("/v1/leases/{id}/renew");
+    let renewed = running.ask("POST", &path, r#"{"ttl_ms": 600}"#).await;
+    assert_eq!(renewed.status, 200, "{renewed:?}");
+    assert!(renewed.json["expires_in_ms"].as_u64() > Some(300), "{renewed:?}");
 }
 
 /// It has the lease still, so there is nothing to count and nothing to forget.
