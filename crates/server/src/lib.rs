@@ -40,7 +40,7 @@ mod wire;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use leasehold::Locks;
 use thiserror::Error;
@@ -94,9 +94,12 @@ impl Server {
         let listener = TcpListener::from_std(listener)?;
         let (tokens, tls) = read(&settings)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
+        let files = settings.tls.clone();
         let proxies = RwLock::new(Arc::new(Proxies(settings.trusted_proxies.clone())));
         let app = Arc::new(App::new(locks, settings, tokens));
-        let front = Arc::new(Front { tls: RwLock::new(tls), proxies, app });
+        let tls = tls::Current::new(files, tls);
+        let front = Arc::new(Front { tls, proxies, told_of_shortage: Mutex::default(), app });
+        front.app.tasks.spawn(tls::watch(front.clone()));
         front.app.tasks.spawn(observer::run(front.app.clone()));
         front.app.tasks.spawn(observer::watch_ends(front.app.clone()));
         front.app.tasks.spawn(front.clone().accept(listener));
@@ -118,13 +121,21 @@ impl Server {
     pub fn reload(&self, settings: &Settings) -> Result<(), ServerError> {
         let (tokens, tls) = read(settings)?;
         let app = &self.front.app;
-        *self.front.tls.write().unwrap_or_else(PoisonError::into_inner) = tls;
+        let (before, none) = (app.access(), Tokens::default());
+        let (old, new) = (before.tokens.as_ref(), tokens.as_ref());
+        let (old, new) = (old.unwrap_or(&none), new.unwrap_or(&none));
+        let (added, removed) = (new.missing_in(old), old.missing_in(new));
+        self.front.tls.replace(settings.tls.clone(), tls);
         let proxies = Arc::new(Proxies(settings.trusted_proxies.clone()));
         *self.front.proxies.write().unwrap_or_else(PoisonError::into_inner) = proxies;
         app.replace_access(tokens);
         app.replace_limits(settings.limits);
         app.metrics.leases.list(&settings.metrics_locks);
-        info!("settings, tokens and certificates were read again");
+        info!(
+            tokens_added = added,
+            tokens_removed = removed,
+            "settings, tokens and certificates were read again"
+        );
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
-use tracing::{Instrument as _, debug, info};
+use tracing::{Instrument as _, debug, info, warn};
 
 use crate::app::{App, Asked};
 use crate::ask::Ask;
@@ -27,17 +27,21 @@ use crate::delivery::Delivery;
 use crate::problem::{Kind, Problem};
 use crate::proxies::{self, Proxies};
 use crate::wire::{Peer, Socket, Wire};
-use crate::{routes, trace};
+use crate::{routes, tls, trace};
 
 /// How long the first words of TLS may take.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+/// A shortage lasts, and each attempt to accept meets it.
+const SHORTAGE_TOLD_EVERY: Duration = Duration::from_secs(10);
 /// More headers than anybody sends.
 const HEADERS_MOST: usize = 64;
 /// What all connections need.
 pub(crate) struct Front {
     pub(crate) app: Arc<App>,
-    pub(crate) tls: RwLock<Option<TlsAcceptor>>,
+    pub(crate) tls: tls::Current,
     pub(crate) proxies: RwLock<Arc<Proxies>>,
+    /// When it was last told that there are too few descriptors.
+    pub(crate) told_of_shortage: Mutex<Option<Instant>>,
 }
 
 impl Front {
@@ -52,11 +56,25 @@ impl Front {
             match accepted {
                 Ok((stream, peer)) => self.clone().take_in(stream, peer),
                 Err(error) => {
-                    // Out of file descriptors, or the peer left: neither is a reason to end.
-                    debug!(%error, "cannot accept");
+                    self.cannot_accept(&error);
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             }
+        }
+    }
+
+    /// Out of file descriptors, or the peer left: neither is a reason to end.
+    fn cannot_accept(&self, error: &std::io::Error) {
+        use rustix::io::Errno;
+        let out_of_files = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+        let is_shortage = Errno::from_io_error(error).is_some_and(|it| out_of_files.contains(&it));
+        let mut told = self.told_of_shortage.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_shortage && told.is_none_or(|at| at.elapsed() >= SHORTAGE_TOLD_EVERY) {
+            *told = Some(Instant::now());
+            let open = self.app.connections.count();
+            warn!(%error, open, "no connection can be accepted: raise the limit of open files (LimitNOFILE, ulimit -n) or lower --max-connections");
+        } else {
+            debug!(%error, "cannot accept");
         }
     }
 
@@ -73,7 +91,7 @@ impl Front {
         };
         let _ = stream.set_nodelay(true);
         notice_dead_peers(&stream);
-        let tls = self.tls.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let tls = self.tls.acceptor();
         let tasks = self.app.tasks.clone();
         let proxies = self.proxies();
         tasks.spawn(async move {

@@ -208,6 +208,19 @@ impl Tokens {
         self.0.len() < before
     }
 
+    /// The names of those that are here and not there, or that are others there.
+    pub(crate) fn missing_in(&self, others: &Self) -> String {
+        let is_there = |token: &&Arc<Token>| {
+            let same = |other: &&Arc<Token>| {
+                (&other.name, other.digest, &other.scopes, other.expires)
+                    == (&token.name, token.digest, &token.scopes, token.expires)
+            };
+            others.0.iter().any(|other| same(&other))
+        };
+        let missing = self.0.iter().filter(|token| !is_there(token));
+        missing.map(|token| &*token.name).collect::<Vec<_>>().join(", ")
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Token> {
         self.0.iter().map(|token| &**token)

@@ -129,15 +129,69 @@ fn two_servers_stand_before_five_nodes_that_keep_everything() {
 fn kubernetes_restarts_nobody_for_a_lost_quorum() {
     let documents = yaml("deploy/kubernetes.yaml");
     let kinds: Vec<_> = documents.iter().filter_map(|document| document["kind"].as_str()).collect();
-    assert_eq!(kinds, ["Deployment", "Service", "PodDisruptionBudget"]);
+    assert_eq!(kinds, ["Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"]);
     let pod = &documents[0]["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
     assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/healthz");
-    assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
+    assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz?ignore=quorum");
     let labels = &documents[0]["spec"]["template"]["metadata"]["labels"];
     assert_eq!(&documents[1]["spec"]["selector"], labels);
     assert_eq!(&documents[2]["spec"]["selector"]["matchLabels"], labels);
+    assert_eq!(&documents[3]["spec"]["podSelector"]["matchLabels"], labels);
+    let spread = pod["topologySpreadConstraints"].as_array().expect("a spread");
+    let over: Vec<_> = spread.iter().map(|it| it["topologyKey"].as_str().unwrap()).collect();
+    assert_eq!(over, ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]);
     assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+}
+
+/// `leasehold token` puts another file in the place of the old one. A mount of the file itself would show
+/// the old one for ever, and a revoked token would go on to be good.
+#[test]
+fn the_servers_of_compose_see_tokens_that_are_revoked() {
+    let compose = yaml("deploy/compose.yml").remove(0);
+    let server = &compose["x-server"];
+    let words: Vec<_> =
+        server["command"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let at = words.iter().position(|word| *word == "--tokens").expect("tokens");
+    let folder = std::path::Path::new(words[at + 1]).parent().unwrap().to_str().unwrap();
+    let mounts = server["volumes"].as_array().expect("a folder");
+    let mounted = format!(":{folder}:ro");
+    assert!(mounts.iter().any(|it| it.as_str().unwrap().ends_with(&mounted)), "{mounts:?}");
+    assert!(server["secrets"].is_null() && compose["secrets"].is_null());
+    assert!(
+        !text("deploy/compose.yml").contains("chmod"),
+        "secrets are for their containers alone"
+    );
+}
+
+#[test]
+fn the_service_cannot_write_its_tokens() {
+    let unit = text("deploy/leasehold.service");
+    let tokens = unit.split("--tokens ").nth(1).expect("tokens").split_whitespace().next().unwrap();
+    assert!(tokens.starts_with("/etc/"), "{tokens}");
+    assert!(unit.contains("\nProtectSystem=strict\n") && !unit.contains("ReadWritePaths"));
+}
+
+/// The words of the image's health check, run by a real bash against real servers.
+#[test]
+fn the_image_is_healthy_while_its_server_answers() {
+    let image = text("deploy/Dockerfile");
+    let check = image.lines().find_map(|line| line.split_once(" CMD [\"bash\"").map(|it| it.1));
+    let check: Vec<String> =
+        serde_json::from_str(&format!("[\"bash\"{}", check.expect("a check"))).expect("a list");
+    let is_healthy = |addr: &str| {
+        let port = addr.rsplit_once(':').expect("a port").1;
+        let words = replaced(&check[2], "/7717", &format!("/{port}"));
+        Command::new(&check[0]).args([&check[1], &words]).status().expect("bash").success()
+    };
+    let mut server = crate::serve::Server::start("memory:");
+    assert!(is_healthy(server.addr()));
+    let addr = server.addr().to_owned();
+    // A port that listens and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    assert!(!is_healthy(&silent.local_addr().unwrap().to_string()));
+    server.kill();
+    assert!(!is_healthy(&addr));
 }
 
 #[test]

@@ -53,6 +53,28 @@ fn a_signal_ends_it_when_everybody_is_answered() {
 }
 
 #[test]
+fn a_server_that_runs_out_of_descriptors_says_so_and_goes_on() {
+    use rustix::process::{Resource, Rlimit, prlimit};
+    let server = Server::start(&[], |_, _| {});
+    let few = Rlimit { current: Some(40), maximum: Some(40) };
+    prlimit(Some(server.pid()), Resource::Nofile, few).unwrap();
+    let connections: Vec<_> =
+        (0..100).filter_map(|_| TcpStream::connect(server.addr()).ok()).collect();
+    let is_told = |server: &Server| {
+        let log = server.log();
+        log.lines()
+            .any(|line| line.contains(" WARN ") && line.contains("raise the limit of open files"))
+    };
+    server.until("it is told", is_told);
+    drop(connections);
+    server.until("it goes on", |server| {
+        http_get(server.addr(), "/healthz").is_ok_and(|answer| answer.status == 200)
+    });
+    let warnings = server.log().matches("raise the limit").count();
+    assert!(warnings <= 3, "not with every attempt: {warnings}");
+}
+
+#[test]
 fn no_filter_of_the_log_switches_the_record_off() {
     for filter in ["off", "leasehold::audit=off", "leasehold::audit=error,leasehold_server=trace"] {
         let server = Server::start(&[], |command, _| {
@@ -237,6 +259,32 @@ fn certificates_and_tokens_are_read_again_on_a_hangup() {
     assert_ne!(ask(&old, &second).status.code(), Some(0), "another certificate");
     let log = server.log();
     assert!(!log.contains(&made) && !log.contains(&second), "no token in the log: {log}");
+    assert!(log.contains(r#"tokens_added="second" tokens_removed="first""#), "{log}");
+}
+
+#[test]
+fn certificates_are_read_again_when_their_files_change() {
+    let (old, new) = (TlsFiles::generate(), TlsFiles::generate());
+    let server =
+        Server::start(&["--tls-cert", "cert.pem", "--tls-key", "key.pem"], |command, dir| {
+            fs::copy(old.server_cert(), dir.join("cert.pem")).unwrap();
+            fs::copy(old.server_key(), dir.join("key.pem")).unwrap();
+            command.current_dir(dir);
+        });
+    let is_shown = |ca: &TlsFiles| {
+        let url = format!("{}?ca={}", server.url, ca.ca().display());
+        let mut command = bound_command(PROGRAM);
+        command.args(["--backend", &url, "list"]).env("XDG_CONFIG_HOME", server.dir.path());
+        command.output().unwrap().status.code() == Some(0)
+    };
+    assert!(is_shown(&old) && !is_shown(&new));
+    // Half of it first, as whoever renews them does: the old ones stay.
+    fs::copy(new.server_cert(), server.dir.path().join("cert.pem")).unwrap();
+    server.until("it says so", |server| server.log().contains("the old certificates stay"));
+    assert!(is_shown(&old));
+    fs::copy(new.server_key(), server.dir.path().join("key.pem")).unwrap();
+    server.until("the new ones are shown", |_| is_shown(&new));
+    assert!(!is_shown(&old));
 }
 
 fn new_token(dir: &Path, name: &str) -> String {

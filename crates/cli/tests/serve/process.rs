@@ -58,6 +58,10 @@ impl Server {
         fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }

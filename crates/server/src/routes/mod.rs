@@ -125,7 +125,7 @@ async fn get(found: &Found, ask: Box<Ask>) -> Result<Response, Problem> {
         Route::Table => table::table(ask).await,
         Route::Version => Ok(pages::version(&ask)),
         Route::Health => Ok(pages::health()),
-        Route::Ready => Ok(pages::ready(&ask)),
+        Route::Ready => pages::ready(&ask),
         Route::Metrics => pages::metrics(&ask),
         Route::OpenApi => Ok(pages::openapi()),
         Route::Index => pages::index(),

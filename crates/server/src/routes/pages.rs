@@ -2,6 +2,7 @@
 
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue};
+use serde::Deserialize;
 use serde_json::json;
 
 use super::{json_answer, ok, typed};
@@ -31,13 +32,24 @@ pub(crate) fn health() -> Response {
     ok(&json!({"status": "ok"}))
 }
 
-pub(crate) fn ready(ask: &Ask) -> Response {
+/// What `/readyz` is asked to leave out of account.
+#[derive(Debug, Deserialize)]
+struct Readiness {
+    #[serde(default)]
+    ignore: String,
+}
+
+pub(crate) fn ready(ask: &Ask) -> Result<Response, Problem> {
     let app = &ask.app;
+    let Readiness { ignore } = ask.query()?;
+    if !matches!(&*ignore, "" | "quorum") {
+        return Err(Problem::field("ignore", "only `quorum` can be ignored"));
+    }
     let nodes = app.locks.nodes();
     let (available, quorum) = (view::available(&nodes), app.locks.quorum());
     let (status, word) = if app.leaving.is_cancelled() {
         (StatusCode::SERVICE_UNAVAILABLE, "draining")
-    } else if available < quorum {
+    } else if available < quorum && ignore.is_empty() {
         (StatusCode::SERVICE_UNAVAILABLE, "no-quorum")
     } else {
         (StatusCode::OK, "ready")
@@ -48,7 +60,7 @@ pub(crate) fn ready(ask: &Ask) -> Response {
         "quorum": quorum,
         "configured": nodes.len(),
     });
-    json_answer(status, &value)
+    Ok(json_answer(status, &value))
 }
 
 pub(crate) fn metrics(ask: &Ask) -> Result<Response, Problem> {

@@ -49,6 +49,7 @@ async fn whoever_asks_after_the_end_was_announced_is_served_and_told_to_connect_
     running.server.announce_end();
     let ready = running.ask("GET", "/readyz", "").await;
     assert_eq!((ready.status, &ready.json["status"]), (503, &"draining".into()));
+    assert_eq!(running.ask("GET", "/readyz?ignore=quorum", "").await.status, 503);
     let granted = kept.ask("POST", "/v1/locks/l/leases", &[], "{}").await;
     assert_eq!((granted.status, granted.header("connection")), (201, Some("close")), "{granted:?}");
     assert!(kept.until(b"never sent").await.is_none());
@@ -109,6 +110,10 @@ async fn readiness_is_a_quorum_and_health_is_a_process() {
     let ready = without.ask("GET", "/readyz", "").await;
     assert_eq!((ready.status, &ready.json["status"]), (503, &"no-quorum".into()));
     assert_eq!(without.ask("GET", "/healthz", "").await.status, 200);
+    let reachable = without.ask("GET", "/readyz?ignore=quorum", "").await;
+    assert_eq!((reachable.status, &reachable.json["status"]), (200, &"ready".into()));
+    let odd = without.ask("GET", "/readyz?ignore=all", "").await;
+    assert_eq!((odd.status, odd.problem()), (422, "invalid"));
     let refused = without.ask("POST", "/v1/locks/l/leases", "").await;
     assert_eq!((refused.status, refused.problem()), (503, "no-quorum"));
     assert_eq!((&refused.json["available"], &refused.json["quorum"]), (&0.into(), &1.into()));
