@@ -142,7 +142,8 @@ export function showSparks() {
   drawn_version = model.points_version;
   const times = model.points.map((point) => point[COLUMN.at]);
   const there = times.length > 0 ? times.at(-1) - times[0] : 0;
-  const length = there < 60 ? `${there} s` : `${Math.floor(there / 60)} min`;
+  const whole = there + 1;
+  const length = whole < 60 ? `${whole} s` : `${Math.floor(whole / 60)} min`;
   setText(document.getElementById("rates-span"), there > 0 ? `last ${length}` : "");
   for (const spark of sparks) {
     spark.draw(times, Math.max(SHORTEST_S, there));
