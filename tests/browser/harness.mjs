@@ -119,14 +119,18 @@ export async function acquire(name, ...words) {
 
 /** Acquires at the server, as an application does: it alone knows how long the lease is and who waits. */
 export async function lease(name, body, signal) {
-  const response = await fetch(`${place.url}/v1/locks/${encodeURIComponent(name)}/leases`, {
-    method: "POST",
-    headers: { Authorization: `Bearer ${place.tokens.app}`, "Content-Type": "application/json" },
-    body: JSON.stringify(body),
-    signal,
-  });
-  assert.equal(response.status, 201, `${name} ${response.status}`);
-  return response.json();
+  const until = performance.now() + SOON_MS;
+  for (;;) {
+    const response = await fetch(`${place.url}/v1/locks/${encodeURIComponent(name)}/leases`, {
+      method: "POST",
+      headers: { Authorization: `Bearer ${place.tokens.app}`, "Content-Type": "application/json" },
+      body: JSON.stringify(body),
+      signal,
+    });
+    if (response.status === 201) return response.json();
+    // On a busy machine too few nodes may answer in time.
+    assert.ok(response.status === 503 && performance.now() < until, `${name}: ${response.status}`);
+  }
 }
 
 /** Fails with what axe-core finds. */

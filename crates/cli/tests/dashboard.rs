@@ -170,6 +170,14 @@ fn a_server_without_tokens_asks_for_none() {
 }
 
 #[test]
+fn a_row_has_a_mark_where_something_is_off_and_the_quorum_a_sentence() {
+    if skipped() {
+        return;
+    }
+    Dashboard::open().shows("rules.mjs");
+}
+
+#[test]
 fn a_lock_taken_by_the_command_line_comes_and_goes_by_itself() {
     if skipped() {
         return;

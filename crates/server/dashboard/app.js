@@ -169,7 +169,7 @@ function streamIsCut(since) {
   freeze();
   document.body.classList.add("stale");
   setAttribute(byId("stream"), "data-state", "cut");
-  setText(byId("stream-words"), "cut off, reconnecting …");
+  setText(byId("stream-words"), "cut off");
   lock_page?.cut(since);
   if (model.overview) update();
   announce(`Cut off from the server. Everything is unknown since ${clock(since)}.`);

@@ -72,7 +72,7 @@ export function tickEvents() {
 }
 
 function draw() {
-  setText(byId("kinds-toggle"), hidden_kinds.size > 0 ? `Filter (${hidden_kinds.size} hidden)` : "Filter");
+  setText(byId("kinds-toggle"), hidden_kinds.size > 0 ? `Filter (${hidden_kinds.size})` : "Filter");
   const shown = events.filter((event) => !hidden_kinds.has(event.type)).slice(0, SHOWN);
   reconcile(
     byId("event-list"),

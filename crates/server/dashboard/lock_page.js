@@ -257,13 +257,16 @@ export class LockPage {
     set("holder", lock.holder);
     set("fence", lock.fence);
     set("highest", lock.highest_fence);
+    this.setFact("holder", lock.holder !== null);
+    this.setFact("age", lock.held_for_ms !== null);
+    this.setFact("fence", lock.fence !== null);
+    this.setFact("holder-id", lock.holder_id !== null);
     // Attempts that did not succeed leave a higher one.
     this.setFact("highest", lock.highest_fence !== null && lock.highest_fence !== lock.fence);
     set("reason", lock.reason);
     this.setFact("reason", Boolean(lock.reason));
     set("waiters", `${lock.waiters === 0 ? "nobody" : plural(lock.waiters, "request")} at this instance`);
     set("holder-id", lock.holder_id);
-    this.copy_fence.hidden = lock.fence === null;
     this.fillForce();
     setText(
       this.votes_words,
@@ -295,8 +298,8 @@ export class LockPage {
     this.force.hidden = !may;
     this.force.disabled = lock.state === "free" || lock.fence === null;
     let hint = "";
-    if (!may) hint = "To release it by force, log in with a token that has the scope admin.";
-    else if (lock.state === "free") hint = "Nobody holds it.";
+    if (lock.state === "free") hint = may ? "Nobody holds it." : "";
+    else if (!may) hint = "To release it by force, log in with a token that has the scope admin.";
     else if (lock.fence === null) hint = "It has no fence: held by another library, or by nobody with a quorum.";
     setText(part(this.facts, "force-hint"), hint);
   }

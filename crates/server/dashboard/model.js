@@ -60,12 +60,17 @@ export function elapsed() {
 }
 
 /** How near the quorum is to its loss, for the eye (`level`) and in words. */
-export function quorumOf({ available, configured, quorum }) {
+export function quorumOf({ available, configured, quorum, nodes }) {
   const spare = available - quorum;
   const votes =
     configured === 1 && available === 1
       ? "The one node votes."
       : `${available} of ${configured} nodes ${available === 1 ? "votes" : "vote"}, ${quorum} needed.`;
+  const unheard = nodes.filter((node) => node.state === "unknown").length;
+  if (spare < 0 && spare + unheard >= 0) {
+    const meaning = `${unheard} of ${configured} nodes were not heard yet.`;
+    return { level: "unknown", word: "Not known yet", meaning };
+  }
   if (spare < 0) {
     const missing = spare === -1 ? "one more node votes" : `${-spare} more nodes vote`;
     const meaning = `${votes} No lock can be acquired or renewed until ${missing}. Leases that are held run out.`;
