@@ -43,6 +43,11 @@ impl NodeReports {
         )
     }
 
+    /// What each of them answered that was asked.
+    pub(crate) fn answers(&self) -> impl Iterator<Item = &Answer> {
+        self.0.iter().filter_map(|report| report.answer.as_ref())
+    }
+
     /// Nodes that gave an answer that counts: yes or no to the question, not an error.
     pub fn answered(&self) -> usize {
         let counts = |report: &&NodeReport| matches!(&report.answer, Some(Ok(reply)) if !matches!(reply, Reply::Stranger { .. }));

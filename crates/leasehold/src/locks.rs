@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::rounds::{ForceRound, ForceStep};
 use leasehold_core::{Drift, Fence, LockName, NodeError, Owner, Reply, Request};
 
 use crate::driver::{Cluster, Gather};
@@ -185,25 +186,30 @@ impl Locks {
         if found != expected {
             return Err(moved_on(found));
         }
-        let (lock, holder) = (lock.clone(), holder.clone());
-        let request = Request::ForceRelease { lock, holder, fence: expected, reason };
-        let mut gather = self.cluster.gather(request, LOOK_LIMIT).await;
-        let reports = self.reports(&mut gather);
-        let (mut released, mut free, mut superseded) = (0, 0, Vec::new());
-        for report in &reports.0 {
-            match report.answer {
-                Some(Ok(Reply::Released)) => released += 1,
-                Some(Ok(Reply::NotHeld { owner: None })) => free += 1,
-                // This holder neither has it there nor can heal it: an attempt of another went by.
-                Some(Ok(Reply::Superseded { fence })) => superseded.push(fence),
-                _ => {}
+        let mut round = ForceRound::new(self.cluster.quorum, holder.clone(), expected);
+        loop {
+            let (lock, holder) = (lock.clone(), holder.clone());
+            let (fence, reason) = (round.fence(), reason.clone());
+            let inspect = Request::Inspect { lock: lock.clone() };
+            let request = Request::ForceRelease { lock, holder, fence, reason };
+            let mut reports = self.gathered(request).await;
+            let mut step = round.answered(reports.answers());
+            if step == ForceStep::Look {
+                reports = self.gathered(inspect).await;
+                step = round.looked(reports.answers());
+            }
+            match step {
+                ForceStep::Done { was_held } => return Ok(was_held),
+                ForceStep::MovedOn { fence } => return Err(moved_on(fence)),
+                ForceStep::AskAgain => {}
+                ForceStep::Look | ForceStep::NoQuorum => return Err(no_quorum(reports)),
             }
         }
-        match superseded.iter().max() {
-            Some(fence) if superseded.len() >= self.quorum() => Err(moved_on(*fence)),
-            _ if released + free + superseded.len() >= self.quorum() => Ok(released > 0),
-            _ => Err(no_quorum(reports)),
-        }
+    }
+
+    async fn gathered(&self, request: Request) -> NodeReports {
+        let mut gather = self.cluster.gather(request, LOOK_LIMIT).await;
+        self.reports(&mut gather)
     }
 
     pub(crate) fn reports(&self, gather: &mut Gather) -> NodeReports {

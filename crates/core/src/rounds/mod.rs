@@ -6,6 +6,7 @@
 
 mod acquire;
 mod extend;
+mod force;
 mod release;
 
 use std::fmt;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 pub use acquire::{AcquireRound, AcquireSpec, AcquireStep, Refusal};
 pub use extend::{ExtendRound, ExtendStep};
+pub use force::{ForceRound, ForceStep};
 pub use release::{ReleaseRound, ReleaseStep};
 
 use crate::{Answer, Moment, NodeError, Reply};
