@@ -217,20 +217,20 @@ impl Client {
     /// One cycle; what its number says is done in it.
     fn cycle(&mut self, lock: &str, number: usize) {
         let key = format!("{lock}/{number}");
-        let key = (number % 2 == 0).then_some(key.as_str());
+        let key = number.is_multiple_of(2).then_some(key.as_str());
         let (lease, granted_by) = self.acquire(lock, key);
-        if let Some(key) = key.filter(|_| number % 3 != 0) {
+        if let Some(key) = key.filter(|_| !number.is_multiple_of(3)) {
             self.repeat(lock, key, &lease, &granted_by);
         }
         self.renew(&lease, "{}");
-        if number % 5 == 0 {
+        if number.is_multiple_of(5) {
             self.renew(&lease, r#"{"ttl_ms": 1000}"#);
         }
         let released_at = self.release(&lease, &granted_by);
-        if number % 5 == 0 && released_at == granted_by {
+        if number.is_multiple_of(5) && released_at == granted_by {
             self.release_again(&lease, &granted_by);
         }
-        if let Some(key) = key.filter(|_| number % 8 == 0) {
+        if let Some(key) = key.filter(|_| number.is_multiple_of(8)) {
             // The lease is over, so the key stands for a new one.
             let (again, granted_by) = self.acquire(lock, Some(key));
             assert_ne!(again, lease);
