@@ -9,7 +9,7 @@ const NAMES = [
   "'\"><svg/onload=alert(3)>",
   "javascript:alert(4)",
   "a/../../b?c=d#e&f=%2F",
-  "‮gnp.exe",
+  "מנעול/42",
   "🦀".repeat(128),
   "w".repeat(512),
   "-rf",
