@@ -9,6 +9,9 @@ use crate::observer;
 use crate::problem::Problem;
 use crate::table::{Column, Wanted, rows};
 
+/// More rows than anybody leafs through.
+const MAX_OFFSET: usize = 1_000_000;
+
 /// What stands in the query.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Asked {
@@ -42,7 +45,8 @@ impl Asked {
             Some(text) => text.parse().ok(),
         };
         let offset = number(self.offset, default.offset)
-            .ok_or_else(|| Problem::field("offset", "offset is a number of rows to leave out"))?;
+            .filter(|offset| *offset <= MAX_OFFSET)
+            .ok_or_else(|| Problem::field("offset", "offset is a number between 0 and 1000000"))?;
         let limit = number(self.limit, default.limit)
             .filter(|limit| (1..=1000).contains(limit))
             .ok_or_else(|| Problem::field("limit", "limit is a number between 1 and 1000"))?;
