@@ -2,7 +2,7 @@
 //! lease that ends while others wait is left to the next of them, on the nodes as it is.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::{LockName, Moment};
@@ -28,6 +28,9 @@ struct Queue {
     legacy: Mutex<Option<Legacy>>,
     /// How many have joined it.
     joined: AtomicU64,
+    /// How many of them are still there. Changes with the map's mutex held, so that the last one knows
+    /// that it is the last.
+    present: AtomicUsize,
 }
 
 impl Queue {
@@ -72,8 +75,12 @@ impl Queues {
             freed: Notify::new(),
             legacy: Mutex::default(),
             joined: AtomicU64::new(0),
+            present: AtomicUsize::new(0),
         };
-        let queue = self.map().entry(lock.clone()).or_insert_with(|| Arc::new(fresh())).clone();
+        let mut map = self.map();
+        let queue = map.entry(lock.clone()).or_insert_with(|| Arc::new(fresh())).clone();
+        queue.present.fetch_add(1, Ordering::SeqCst);
+        drop(map);
         let number = queue.joined.fetch_add(1, Ordering::SeqCst) + 1;
         Place { queues: self.clone(), lock: lock.clone(), queue, number }
     }
@@ -118,8 +125,7 @@ impl Turn {
 
     /// Whether somebody else of this process waits.
     pub(crate) fn has_heirs(&self) -> bool {
-        // Ours and the map's.
-        Arc::strong_count(&self.place.queue) > 2
+        self.place.queue.present.load(Ordering::SeqCst) > 1
     }
 
     /// Whether the lease may be left to one of them.
@@ -176,8 +182,8 @@ impl Drop for Turn {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut map = self.queues.map();
-        // Ours and the map's: nobody else is here. What was left to nobody is given back with it.
-        if Arc::strong_count(&self.queue) == 2 {
+        // What was left to nobody is given back with the queue, when its last user lets go of it.
+        if self.queue.present.fetch_sub(1, Ordering::SeqCst) == 1 {
             let queue = map.remove(&self.lock);
             drop(map);
             drop(queue);
@@ -232,5 +238,30 @@ mod tests {
         drop(third.await.unwrap());
         let _ = second.await;
         assert_eq!(queues.len(), 0);
+    }
+
+    #[test]
+    fn whoever_is_the_last_to_leave_takes_the_queue_along_however_they_overlap() {
+        let (queues, lock) = (Queues::new(Arc::new(SystemClock)), LockName::new("l").unwrap());
+        let (leaver, heir) = (queues.join(&lock), queues.join(&lock));
+        // As if the leaver were stopped between saying that it goes and letting go of the queue.
+        let not_yet = leaver.queue.clone();
+        drop(leaver);
+        drop(heir);
+        drop(not_yet);
+        assert_eq!(queues.len(), 0, "what was left in it is given back");
+    }
+
+    #[tokio::test]
+    async fn only_who_is_still_there_is_an_heir() {
+        let (queues, lock) = (Queues::new(Arc::new(SystemClock)), LockName::new("l").unwrap());
+        let turn = queues.join(&lock).turn().await;
+        assert!(!turn.has_heirs());
+        let heir = queues.join(&lock);
+        assert!(turn.has_heirs());
+        let not_yet = heir.queue.clone();
+        drop(heir);
+        assert!(!turn.has_heirs(), "nobody waits");
+        drop(not_yet);
     }
 }
