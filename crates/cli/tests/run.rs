@@ -212,6 +212,21 @@ fn events_are_json_lines_on_standard_error() {
 }
 
 #[test]
+fn a_command_ends_when_its_lock_file_is_replaced() {
+    let place = Place::new();
+    let mut run = place.start(&["run", "--ttl", "30s", "l", "-c", "echo started; sleep 1000"]);
+    run.line();
+    for suffix in ["", "-wal", "-shm"] {
+        let file = |name: &str| place.file(&format!("leasehold/{name}{suffix}"));
+        std::fs::rename(file("locks.db"), file("away.db")).unwrap();
+    }
+    // In the new file the lock is free.
+    assert!(place.is_free("l"));
+    assert_eq!(run.end(), Some(79));
+    assert!(run.complaints().contains("was removed or replaced"));
+}
+
+#[test]
 fn a_lock_that_another_holds_since_a_forced_release_was_not_released() {
     let place = Place::new();
     let mut run = place.start(&["run", "--json", "l", "-c", "echo $LEASEHOLD_FENCE; cat"]);

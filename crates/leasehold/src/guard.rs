@@ -183,6 +183,9 @@ impl Guard {
     /// Until when the lease is good, or was if it is lost. What happened before that happened under
     /// the lock.
     pub fn deadline(&self) -> Moment {
+        if self.held.cluster.is_elsewhere() {
+            return Moment::default();
+        }
         self.held.heed_clocks_if_any();
         Moment::from_nanos(self.held.deadline.load(Ordering::Acquire))
     }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use leasehold::clock::{Clock, SystemClock};
 use leasehold::{Guard, LeaseState, Locks, ReleaseOutcome};
 use leasehold_testkit::{Connection, Need, RedisServer, can_fork, eventually, fork, skip};
 use rustix::process::{Pid, Signal, WaitOptions, getppid, kill_process, waitpid};
@@ -163,6 +164,10 @@ fn inherit(url: &str) {
         refused(&kept.ensure_valid(Duration::ZERO).unwrap_err().to_string());
         assert_eq!((kept.validity(), kept.state()), (Duration::ZERO, LeaseState::Lost));
         assert!(kept.cancellation_token().is_cancelled());
+        assert!(
+            kept.deadline() < SystemClock.now(),
+            "nothing that the fork does is under the lock"
+        );
         drop(dropped.take());
         let token = detached.take().unwrap().detach();
         let own = self::runtime();
@@ -281,6 +286,8 @@ fn drop_in_a_fork(url: &str) {
     let mut guard = Some(hold(&runtime, &locks, "l"));
     in_a_fork(|| drop(guard.take()));
     let guard = guard.expect("only the fork dropped it");
-    runtime.block_on(guard.extend()).expect("it stands in the file");
+    let status = runtime.block_on(locks.inspect("l")).unwrap();
+    let (owner, _) = status.owner().expect("it stands in the file");
+    assert!(owner.is(guard.holder()), "{owner}");
     assert_eq!(runtime.block_on(guard.release()), ReleaseOutcome::Released);
 }
