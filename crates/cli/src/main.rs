@@ -6,6 +6,7 @@ mod commands;
 mod context;
 mod duration;
 mod exit;
+mod given;
 mod logging;
 mod output;
 mod settings;

@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
-use leasehold::LeaseToken;
-
 use super::acquire::{lease, uptime};
 use crate::context::Context;
 use crate::duration::{self, short};
 use crate::exit::{Exit, Failure};
+use crate::given::Given;
 
 /// Extend a lease that `acquire` printed
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Succeeds only if the lease never lapsed in between: what ran out, even for a \
                   moment, is lost. Prints the token, which is another one after --ttl.\n\n\
-                  Example:\n  leasehold extend \"$lease\" || exit   # 79: somebody else may hold it\n\n\
+                  Example:\n  echo \"$lease\" | leasehold extend - || exit   # 79: somebody else may hold it\n\n\
                   Exit codes: 0 extended; 79 lost; 69 no quorum or backend, the old end stands; \
                   77 refused."
 )]
@@ -22,13 +21,12 @@ pub(crate) struct Args {
     /// How long it shall last from now on [default: as before]
     #[arg(short = 't', long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
-    /// What `acquire` printed
-    #[arg(value_parser = clap::value_parser!(LeaseToken))]
-    token: LeaseToken,
+    /// What `acquire` printed; - reads it from standard input, @FILE from a file
+    token: Given,
 }
 
 pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure> {
-    let mut token = args.token.clone();
+    let mut token = args.token.token()?;
     token.ttl = args.ttl.unwrap_or(token.ttl);
     let locks = context.open().await?;
     let (uptime, left) = match locks.extend_since(&token, uptime).await {

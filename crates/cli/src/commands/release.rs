@@ -1,10 +1,11 @@
 //! `leasehold release TOKEN`: give a lease of `acquire` back.
 
-use leasehold::{LeaseToken, ReleaseOutcome};
+use leasehold::ReleaseOutcome;
 use serde_json::json;
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
+use crate::given::Given;
 
 /// Give back a lease that `acquire` printed
 #[derive(Debug, clap::Args)]
@@ -12,18 +13,17 @@ use crate::exit::{Exit, Failure};
     after_help = "A lease that ran out before, and that nobody else took, is not an error: there \
                   is nothing left to release, and a note says so.\n\n\
                   Example:\n  lease=$(leasehold acquire db --ttl 1m)\n  \
-                  trap 'leasehold release \"$lease\"' EXIT\n\n\
+                  trap 'echo \"$lease\" | leasehold release -' EXIT\n\n\
                   Exit codes: 0 released, or had run out; 79 somebody else holds it by now; 69 too \
                   few nodes answered, at worst it stays until its ttl is over; 77 refused."
 )]
 pub(crate) struct Args {
-    /// What `acquire` printed
-    #[arg(value_parser = clap::value_parser!(LeaseToken))]
-    token: LeaseToken,
+    /// What `acquire` printed; - reads it from standard input, @FILE from a file
+    token: Given,
 }
 
 pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure> {
-    let token = &args.token;
+    let token = &args.token.token()?;
     let locks = context.open().await?;
     let outcome = locks.release(token).await;
     // A quorum is enough to know; the others are to be told before we end, too.

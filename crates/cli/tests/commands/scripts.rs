@@ -39,6 +39,38 @@ fn a_lease_goes_from_process_to_process_until_it_is_released() {
 }
 
 #[test]
+fn a_token_may_come_from_standard_input_or_a_file_so_that_no_command_line_has_it() {
+    for desk in Desk::each() {
+        let token = desk.acquire("job");
+        let path = desk.home().join("token");
+        std::fs::write(&path, format!("{token}\n")).unwrap();
+        let file = format!("@{}", path.display());
+        let fed = |arguments: &[&str]| {
+            let mut command = desk.command(arguments);
+            command.stdin(File::open(&path).unwrap());
+            Ran::of(command.output().expect("leasehold runs"))
+        };
+        for extended in [fed(&["extend", "-"]), desk.run(&["extend", &file])] {
+            assert_eq!(extended.expect(0).out.trim(), token);
+        }
+        fed(&["release", "-"]).expect(0);
+        let again = desk.acquire("job");
+        std::fs::write(&path, &again).unwrap();
+        let released = desk.run(&["release", &file]).expect(0);
+        assert!(released.err.contains("is free"), "{released:?}");
+        // Half a token is a secret, too.
+        let half = &again[..again.len() / 2];
+        std::fs::write(&path, half).unwrap();
+        for refused in [fed(&["release", "-"]), desk.run(&["extend", &file])] {
+            let refused = refused.fails(64, &["not a lease token"]);
+            assert!(!refused.all().contains(half), "{refused:?}");
+        }
+        desk.run(&["release", "@/nonexistent"]).fails(69, &["/nonexistent", "No such file"]);
+        desk.run(&["release", "nonsense"]).fails(64, &["not one that `acquire` prints"]);
+    }
+}
+
+#[test]
 fn what_lapsed_is_lost_and_what_another_took_over_is_an_error() {
     for desk in Desk::each() {
         let token = desk.acquire_for("job", "200ms");

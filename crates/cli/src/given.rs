@@ -1,0 +1,59 @@
+//! A lease token from the command line, from standard input or from a file. Whoever can list processes reads
+//! what stands on a command line, and whoever has the token can release the lease.
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use leasehold::LeaseToken;
+
+use crate::exit::Failure;
+
+/// No token is longer.
+const BYTES_MAX: u64 = 4096;
+
+/// Where a token is.
+#[derive(Debug, Clone)]
+pub(crate) enum Given {
+    Here(String),
+    Input,
+    File(PathBuf),
+}
+
+impl FromStr for Given {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text.strip_prefix('@') {
+            _ if text == "-" => Self::Input,
+            Some(path) => Self::File(path.into()),
+            None => Self::Here(text.to_owned()),
+        })
+    }
+}
+
+impl Given {
+    pub(crate) fn token(&self) -> Result<LeaseToken, Failure> {
+        let (text, from) = match self {
+            Self::Here(text) => {
+                return text.parse().map_err(|error| Failure::Usage(format!("{error}")));
+            }
+            Self::Input => (read(io::stdin().lock()), "the standard input".to_owned()),
+            Self::File(path) => (File::open(path).and_then(read), path.display().to_string()),
+        };
+        let text = text.map_err(|error| Failure::System { what: from.clone(), error })?;
+        let token = text.trim().parse();
+        // Without its words: it may be a token that is only cut off.
+        token.map_err(|_| {
+            Failure::Usage(format!("{from}: not a lease token as `acquire` prints it"))
+        })
+    }
+}
+
+fn read(from: impl Read) -> io::Result<String> {
+    let mut text = String::new();
+    from.take(BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
