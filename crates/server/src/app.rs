@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use leasehold::{DEFAULT_TTL, Holder, LeaseToken, LockName, LockStatus, Locks, ReleaseOutcome};
+use leasehold::{
+    DEFAULT_TTL, Holder, InspectError, LeaseToken, LockName, LockStatus, Locks, ReleaseOutcome,
+};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +22,7 @@ use crate::idempotency::Idempotency;
 use crate::known::{Granted, Known, Owned};
 use crate::metrics::Metrics;
 use crate::settings::{Limits, Settings};
+use crate::shared::{Looks, Shared};
 use crate::stats::Stats;
 use crate::tokens::Tokens;
 use crate::view;
@@ -54,6 +57,11 @@ pub(crate) struct App {
     pub(crate) draining: CancellationToken,
     /// The last look at all locks.
     pub(crate) listing: Mutex<Arc<Listing>>,
+    /// Lists under way, by prefix, and looks at everything: one for all who ask at once.
+    pub(crate) lists: Shared<Result<Arc<Vec<LockStatus>>, InspectError>>,
+    pub(crate) overviews: Shared<()>,
+    /// When locks were looked at for those who listen to them.
+    pub(crate) looks: Looks,
     /// The overview as text, while somebody listens.
     pub(crate) overview: watch::Sender<Arc<str>>,
     access: RwLock<Arc<Access>>,
@@ -108,6 +116,9 @@ impl App {
             leaving: CancellationToken::new(),
             draining: CancellationToken::new(),
             listing: Mutex::new(Arc::new(listing)),
+            lists: Shared::default(),
+            overviews: Shared::default(),
+            looks: Looks::default(),
             overview: watch::Sender::new(Arc::from("")),
             access: RwLock::new(Arc::new(Access { tokens, replaced: CancellationToken::new() })),
             under_way: Arc::default(),

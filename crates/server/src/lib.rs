@@ -29,6 +29,7 @@ mod proxies;
 mod routes;
 mod serve;
 mod settings;
+mod shared;
 mod stats;
 mod table;
 mod tls;

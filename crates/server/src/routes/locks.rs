@@ -1,5 +1,6 @@
 //! Looking at locks and nodes, and taking a lock away.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use base64::Engine as _;
@@ -63,7 +64,8 @@ pub(crate) async fn list(ask: Box<Ask>) -> Result<Response, Problem> {
             })?)
         }
     };
-    let listed = app.locks.list(&part.prefix).await?;
+    let list = async || app.locks.list(&part.prefix).await.map(Arc::new);
+    let listed = app.lists.get(&part.prefix, list).await?;
     let now = SystemTime::now();
     let mut rest = listed
         .iter()
@@ -147,7 +149,7 @@ pub(crate) fn cluster(ask: &Ask) -> Result<Response, Problem> {
 pub(crate) async fn overview(ask: Box<Ask>) -> Result<Response, Problem> {
     let (caller, app) = (ask.caller()?, &ask.app);
     caller.may_read(app)?;
-    observer::look(app).await;
+    app.overviews.get("", async || _ = observer::look(app).await).await;
     let mut value = observer::overview(app);
     value["series"] = json!({"step_ms": 1000, "points": app.stats.series()});
     value["caller"] = json!({"name": &*caller.name, "may_force_release": caller.is_admin()});

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -163,7 +163,10 @@ impl Stream {
 
     /// Looks at the one lock, and shows that the stream is alive.
     async fn tick(&mut self) {
-        if let Some(lock) = &self.lock {
+        // What is seen is told to all who listen to this lock, so a look of any of them is enough.
+        if let Some(lock) = &self.lock
+            && self.app.looks.is_due(lock, LOOK_EVERY * 4 / 5, Instant::now())
+        {
             observer::look_at(&self.app, lock).await;
         }
         self.silent_for += LOOK_EVERY;

@@ -28,7 +28,7 @@ pub(crate) async fn table(ask: Box<Ask>) -> Result<Response, Problem> {
     let wanted = ask.query::<Asked>()?.wanted()?;
     // Otherwise the last look is half a second old.
     if !app.events.has_listeners() {
-        observer::look(app).await;
+        app.overviews.get("", async || _ = observer::look(app).await).await;
     }
     Ok(ok(&rows(app, &wanted)))
 }

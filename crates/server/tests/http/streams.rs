@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold_testkit::{Fault, Need, Proxy, RedisServer, skip};
 use serde_json::Value;
 
 use crate::support::{Connection, Running, eventually};
@@ -139,4 +140,55 @@ async fn whoever_comes_with_an_id_that_is_no_text_is_told_to_look_anew() {
         assert_eq!(next(&mut stream).await.data["resumed"], false);
         assert_eq!(next(&mut stream).await.kind, "reset", "{last:?}");
     }
+}
+
+/// Commands that a node carried out.
+fn commands(node: &RedisServer) -> u64 {
+    let stats = format!("{:?}", node.command(&["INFO", "stats"]).unwrap());
+    let (_, rest) = stats.split_once("total_commands_processed:").expect("a number");
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap()
+}
+
+#[tokio::test]
+async fn many_who_listen_to_one_lock_or_list_at_once_share_their_looks_at_the_nodes() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let node = RedisServer::redis().start();
+    let proxy = Proxy::to(node.addr());
+    let locks = leasehold::Locks::open(format!("redis://{}", proxy.addr())).await.unwrap();
+    let running = Running::on(locks, leasehold_server::Settings::default());
+    let _held = running.acquire("l", r#"{"ttl_ms": 60000}"#).await;
+    let count = async |what: &str| {
+        let before = commands(&node);
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        let used = commands(&node) - before;
+        println!("{what}: {used} commands in 4 s");
+        used
+    };
+    let alone = count("nobody").await;
+    let mut streams = Vec::new();
+    for _ in 0..60 {
+        streams.push(listen(&running, "/v1/locks/l/events", None).await);
+    }
+    let listening = count("60 streams").await;
+    // One look is a handful of commands, and two a second are wanted.
+    assert!(listening < alone + 100, "{listening} commands, and {alone} without them");
+    drop(streams);
+    proxy.set(Fault::Delay(Duration::from_millis(50)));
+    let before = commands(&node);
+    let mut lists = Vec::new();
+    for _ in 0..200 {
+        let mut connection = running.connect().await;
+        connection.send("GET", "/v1/locks?prefix=l", &[], "").await;
+        connection.send("GET", "/v1/overview", &[], "").await;
+        lists.push(connection);
+    }
+    for connection in &mut lists {
+        assert_eq!(connection.answer().await.json["locks"][0]["name"], "l");
+        assert_eq!(connection.answer().await.status, 200);
+    }
+    let used = commands(&node) - before;
+    assert!(used < 200, "{used} commands for 400 lists");
 }
