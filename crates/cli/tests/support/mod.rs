@@ -27,6 +27,11 @@ impl Place {
         Self(tempfile::tempdir().expect("a folder"))
     }
 
+    /// The same in a folder of our choice.
+    pub(crate) fn within(folder: &Path) -> Option<Self> {
+        Some(Self(tempfile::tempdir_in(folder).ok()?))
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
