@@ -142,7 +142,7 @@ impl Holders {
 
     /// One in four has guards, if there are lock servers; everybody, if there are none.
     fn part_of(&self, holder: usize) -> Part {
-        let is_caller = self.pattern.through.is_some() && holder % 4 != 0;
+        let is_caller = self.pattern.through.is_some() && !holder.is_multiple_of(4);
         if is_caller { Part::Caller } else { Part::Holder }
     }
 

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use leasehold_testkit::{ReservedPort, bound_command, spawn};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::caller::Through;
 use crate::history::{INSTANCES_LOG, Log, life_file};
-use crate::schedule::INSTANCES;
+use crate::holder::NODE_LIMIT;
+use crate::schedule::{Backend, INSTANCES, MAX_SKEW, MAX_TTL, Plan};
 use crate::told;
 
 /// One that ended by itself, as it does if nobody lets it open the file, is started again after this.
@@ -28,6 +30,40 @@ pub fn program() -> io::Result<PathBuf> {
     let what =
         format!("there is no `leasehold` in {beside}: build it, cargo build -p leasehold-cli");
     Err(io::Error::other(what))
+}
+
+/// Starts the lock servers, if there are to be some, and says how callers ask.
+pub fn before(
+    plan: &Plan,
+    url: &str,
+    folder: &Path,
+) -> io::Result<(Option<Instances>, Option<Through>)> {
+    if !plan.through_servers {
+        return Ok((None, None));
+    }
+    let url = url_of_programs(plan, url);
+    // The numbers of lives: the holders, the guests, the lock servers, and the callers' calls.
+    let first = plan.holders + 1;
+    let instances = Instances::start(&url, folder, first)?;
+    let through = Through {
+        servers: instances.addrs(),
+        program: program()?,
+        url,
+        folder: folder.to_owned(),
+        scripts: first + INSTANCES,
+    };
+    Ok((Some(instances), Some(through)))
+}
+
+/// As [`crate::holder::builder`] does it, in words of a URL.
+fn url_of_programs(plan: &Plan, url: &str) -> String {
+    let [ttl, skew, limit] =
+        [MAX_TTL, MAX_SKEW, NODE_LIMIT].map(|time| format!("{}ms", time.as_millis()));
+    let mut words = format!("max_ttl={ttl}&max_clock_skew={skew}");
+    if plan.backend != Backend::Sqlite {
+        words += &format!("&timeout={limit}&quarantine=on");
+    }
+    format!("{url}{}{words}", if url.contains('?') { '&' } else { '?' })
 }
 
 /// All of them.

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use leasehold_testkit::Need;
 
-use crate::caller::Through;
 use crate::chance::Chance;
 use crate::clock::{HolderClock, boot_nanos};
 use crate::cluster::Cluster;
@@ -18,10 +17,10 @@ use crate::fault::{Fault, Planned};
 use crate::history::{
     FAULTS, FaultLine, HOLDERS, Log, META, MISLED, Meta, STORE, UNFENCED, life_file,
 };
-use crate::holder::{NODE_LIMIT, Part, Setup, builder};
+use crate::holder::{Part, Setup, builder};
 use crate::holders::{Holders, StoreProcess};
 use crate::instances::{self, Instances};
-use crate::schedule::{Backend, INSTANCES, MAX_SKEW, MAX_TTL, Plan, is_pooled, schedule};
+use crate::schedule::{Backend, MAX_SKEW, MAX_TTL, Plan, is_pooled, schedule};
 use crate::told;
 use crate::watch::{Progress, Watch};
 
@@ -181,40 +180,6 @@ fn versions(plan: &Plan, cluster: &Cluster) -> Vec<String> {
     versions
 }
 
-/// Starts the lock servers, if there are to be some, and says how callers ask.
-fn through(
-    plan: &Plan,
-    cluster: &Cluster,
-    folder: &Path,
-) -> io::Result<(Option<Instances>, Option<Through>)> {
-    if !plan.through_servers {
-        return Ok((None, None));
-    }
-    let url = url_of_programs(plan, &cluster.url());
-    // The numbers of lives: the holders, the guests, the lock servers, and the callers' calls.
-    let first = plan.holders + 1;
-    let instances = Instances::start(&url, folder, first)?;
-    let through = Through {
-        servers: instances.addrs(),
-        program: instances::program()?,
-        url,
-        folder: folder.to_owned(),
-        scripts: first + INSTANCES,
-    };
-    Ok((Some(instances), Some(through)))
-}
-
-/// As [`builder`] does it, in words of a URL.
-fn url_of_programs(plan: &Plan, url: &str) -> String {
-    let [ttl, skew, limit] =
-        [MAX_TTL, MAX_SKEW, NODE_LIMIT].map(|time| format!("{}ms", time.as_millis()));
-    let mut words = format!("max_ttl={ttl}&max_clock_skew={skew}");
-    if plan.backend != Backend::Sqlite {
-        words += &format!("&timeout={limit}&quarantine=on");
-    }
-    format!("{url}{}{words}", if url.contains('?') { '&' } else { '?' })
-}
-
 /// A fault of the schedule, by its number, and until when.
 #[derive(Debug)]
 struct Timed {
@@ -246,7 +211,7 @@ impl<'a> Run<'a> {
             part: Part::Holder,
             through: None,
         };
-        let (instances, through) = through(&plan, &cluster, folder)?;
+        let (instances, through) = instances::before(&plan, &cluster.url(), folder)?;
         let pattern = Setup { through, ..pattern };
         let (started, start) = (boot_nanos(), Instant::now());
         Ok(Self {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::chance::Chance;
 use crate::clock::boot_nanos;
-use crate::history::{Event, Log, UnfencedLine};
+use crate::history::{At, Event, Log, UnfencedLine};
 use crate::holder::Setup;
 use crate::schedule::MAX_TTL;
 use crate::script::Scripts;
@@ -141,10 +141,9 @@ impl Caller<'_> {
             let way = if number == 0 { way } else { self.server() };
             // Some do not wait for the first answer.
             let is_hasty = number < repeats && self.chance.percent(25);
-            let sent = boot_nanos();
             match self.ask(way, &wish, is_hasty)? {
-                Answer::Held { token, left, ttl_ms } => {
-                    return self.granted(op, wish, token, sent + left, ttl_ms).map(Some);
+                Answer::Held { token, until, ttl_ms } => {
+                    return self.granted(op, wish, token, until, ttl_ms).map(Some);
                 }
                 Answer::Refused(why) => {
                     self.log.now(Event::Refused { op, why })?;
@@ -211,10 +210,9 @@ impl Caller<'_> {
         let way = self.way();
         held.looked = boot_nanos();
         match self.extend(way, &held.token, ttl_ms)? {
-            Answer::Held { token, left, ttl_ms } => {
-                let sent = held.looked;
+            Answer::Held { token, until, ttl_ms } => {
                 held.token = token;
-                self.believes(held, sent + left, ttl_ms)
+                self.believes(held, until, ttl_ms)
             }
             Answer::Lost => self.lost(held),
             _ => Ok(()),
@@ -228,15 +226,15 @@ impl Caller<'_> {
         }
         let (way, wish) = (self.server(), held.wish.clone());
         let (asked, sent) = (self.op + 1, boot_nanos());
-        if let Answer::Held { token, left, ttl_ms } = self.ask(way, &wish, false)? {
+        if let Answer::Held { token, until, ttl_ms } = self.ask(way, &wish, false)? {
             if token.holder == held.token.holder {
-                return self.believes(held, sent + left, ttl_ms);
+                return self.believes(held, until, ttl_ms);
             }
             // Another lease: then the first one must be over.
             self.op = asked;
-            let log = [Event::Asks { op: asked, lock: wish.lock.clone() }];
-            self.log.line(&crate::history::At { at: sent, what: &log[0] })?;
-            *held = self.granted(asked, wish, token, sent + left, ttl_ms)?;
+            let asks = Event::Asks { op: asked, lock: wish.lock.clone() };
+            self.log.line(&At { at: sent, what: asks })?;
+            *held = self.granted(asked, wish, token, until, ttl_ms)?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use leasehold::LeaseToken;
 use serde_json::{Value, json};
 
 use super::Caller;
+use crate::clock::boot_nanos;
 use crate::http::{self, Question};
 
 /// Where a question goes.
@@ -33,8 +34,8 @@ pub(super) struct Wish {
 /// What was told.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// There is a lease, and so many nanoseconds are left from when it was asked.
-    Held { token: LeaseToken, left: u64, ttl_ms: u64 },
+    /// There is a lease until then, by the boot clock.
+    Held { token: LeaseToken, until: u64, ttl_ms: u64 },
     /// It is lost, or never was.
     Lost,
     /// It was given back.
@@ -66,15 +67,15 @@ fn token_of(id: &Value) -> Option<LeaseToken> {
 
 const MILLI: u64 = 1_000_000;
 
-/// What an answer of 200 or 201 says.
-fn held(body: &Value) -> io::Result<Answer> {
+/// What an answer of 200 or 201 says to a question that was sent then.
+fn held(body: &Value, sent: u64) -> io::Result<Answer> {
     let wrong = || io::Error::other(format!("an answer without its lease: {body}"));
     let number = |name: &str| body[name].as_u64();
     let token = token_of(&body["lease_id"]).ok_or_else(wrong)?;
     let (elapsed, left) = (number("elapsed_ms"), number("expires_in_ms"));
-    let left = (elapsed.unwrap_or(0) + left.unwrap_or(0)) * MILLI;
+    let until = sent + (elapsed.unwrap_or(0) + left.unwrap_or(0)) * MILLI;
     let ttl_ms = number("ttl_ms").ok_or_else(wrong)?;
-    Ok(Answer::Held { token, left, ttl_ms })
+    Ok(Answer::Held { token, until, ttl_ms })
 }
 
 /// What a refused acquire says.
@@ -109,8 +110,9 @@ impl Caller<'_> {
             let _ = question.ask(&self.servers[server], self.chance.millis(1..12));
             return Ok(Answer::Nothing);
         }
+        let sent = boot_nanos();
         match self.send(server, &question, Duration::from_millis(wish.wait_ms)) {
-            Some(answer) if answer.status == 201 => held(&answer.body),
+            Some(answer) if answer.status == 201 => held(&answer.body, sent),
             // Without a key nobody can tell whether the nodes have it; a key is asked again.
             Some(answer) if answer.status == 503 && wish.key.is_some() => Ok(Answer::Later),
             Some(answer) => Ok(refused(&answer)),
@@ -163,8 +165,9 @@ impl Caller<'_> {
         let body = ttl_ms.map_or(json!({}), |ttl_ms| json!({"ttl_ms": ttl_ms})).to_string();
         let path = format!("/v1/leases/{}/renew", id_of(token));
         let question = Question { method: "POST", path, key: None, body };
+        let sent = boot_nanos();
         match self.send(server, &question, Duration::ZERO) {
-            Some(answer) if answer.status == 200 => held(&answer.body),
+            Some(answer) if answer.status == 200 => held(&answer.body, sent),
             Some(answer) if answer.status == 410 => Ok(Answer::Lost),
             _ => Ok(Answer::Nothing),
         }
@@ -194,8 +197,9 @@ impl Caller<'_> {
         let Way::Server(server) = self.server() else { return Ok(Answer::Nothing) };
         let path = format!("/v1/leases/{}", id_of(token));
         let question = Question { method: "GET", path, key: None, body: String::new() };
+        let sent = boot_nanos();
         match self.send(server, &question, Duration::ZERO) {
-            Some(answer) if answer.status == 200 => held(&answer.body),
+            Some(answer) if answer.status == 200 => held(&answer.body, sent),
             Some(answer) if answer.status == 410 => Ok(Answer::Lost),
             _ => Ok(Answer::Nothing),
         }
@@ -210,10 +214,11 @@ impl Caller<'_> {
     }
 }
 
-/// What the program prints of a lease. Whoever starts it counts from then.
+/// What the program prints of a lease: its end by the machine's uptime, which is the boot clock.
 fn printed(said: &Value) -> io::Result<Answer> {
     let wrong = || io::Error::other(format!("no lease was printed: {said}"));
     let token = said["token"].as_str().and_then(|text| text.parse().ok()).ok_or_else(wrong)?;
     let number = |name: &str| said[name].as_u64().ok_or_else(wrong);
-    Ok(Answer::Held { token, left: number("validity_ms")? * MILLI, ttl_ms: number("ttl_ms")? })
+    let until = number("until_uptime_ms")? * MILLI;
+    Ok(Answer::Held { token, until, ttl_ms: number("ttl_ms")? })
 }
