@@ -70,8 +70,11 @@ pub(crate) async fn watch(front: Arc<Front>) {
     }
 }
 
+/// Device, inode, length and time of a file.
+type Stamp = (u64, u64, u64, i64, i64);
+
 /// What tells one content of the files from another.
-fn state(files: &TlsFiles) -> Vec<Option<(u64, u64, u64, i64, i64)>> {
+fn state(files: &TlsFiles) -> Vec<Option<Stamp>> {
     let all = [Some(&files.cert), Some(&files.key), files.client_ca.as_ref()];
     let of = |path: &std::path::PathBuf| {
         let data = fs::metadata(path).ok()?;
