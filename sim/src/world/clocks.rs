@@ -116,7 +116,9 @@ impl World {
     /// After the last fault all clocks are right. Leases of before may last for as long as a clock was
     /// wrong, and those who had them are dead: a person has to free them.
     pub(super) fn put_clocks_right(&mut self) {
-        for server in 0..self.servers.len() {
+        // Nobody tells callers that a clock was set.
+        let count = if self.scenario.callers == 0 { self.servers.len() } else { 0 };
+        for server in 0..count {
             let shown = self.servers[server].clock.at(self.now);
             // Two that are this far off to either side are still within the skew of each other.
             if shown.abs_diff(EPOCH + self.now) > RIGHT_WITHIN * MILLIS {

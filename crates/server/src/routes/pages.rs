@@ -36,20 +36,20 @@ pub(crate) fn health() -> Response {
 #[derive(Debug, Deserialize)]
 struct Readiness {
     #[serde(default)]
-    ignore: String,
+    ignore: Option<String>,
 }
 
 pub(crate) fn ready(ask: &Ask) -> Result<Response, Problem> {
     let app = &ask.app;
     let Readiness { ignore } = ask.query()?;
-    if !matches!(&*ignore, "" | "quorum") {
+    if !matches!(ignore.as_deref(), None | Some("quorum")) {
         return Err(Problem::field("ignore", "only `quorum` can be ignored"));
     }
     let nodes = app.locks.nodes();
     let (available, quorum) = (view::available(&nodes), app.locks.quorum());
     let (status, word) = if app.leaving.is_cancelled() {
         (StatusCode::SERVICE_UNAVAILABLE, "draining")
-    } else if available < quorum && ignore.is_empty() {
+    } else if available < quorum && ignore.is_none() {
         (StatusCode::SERVICE_UNAVAILABLE, "no-quorum")
     } else {
         (StatusCode::OK, "ready")
