@@ -1,5 +1,6 @@
 //! The one place that reads clocks. Everything else is told the time.
 
+#[cfg(feature = "sqlite")]
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fmt, io};
