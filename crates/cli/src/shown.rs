@@ -106,7 +106,10 @@ impl<'a> Shown<'a> {
                 self.status.answered()
             ),
         );
-        line("waiters", "not known: these backends keep no queue".into());
+        line(
+            "waiters",
+            "not known: a node tells a place in line only to whoever stands there".into(),
+        );
         let table = output.table(&self.node_rows());
         lines.push(table.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n"));
         lines.join("\n")

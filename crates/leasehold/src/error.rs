@@ -54,6 +54,17 @@ impl NodeReports {
         self.0.iter().filter(counts).count()
     }
 
+    /// How many answered; told apart from those that answered that they have no vote now.
+    fn turnout(&self) -> String {
+        let has_no_vote =
+            |report: &&NodeReport| matches!(report.answer, Some(Err(NodeError::NotVoting { .. })));
+        let (answered, all) = (self.answered(), self.0.len());
+        match self.0.iter().filter(has_no_vote).count() {
+            0 => format!("{answered} of {all} nodes answered"),
+            without => format!("{answered} of {all} nodes voted, {without} may not vote now"),
+        }
+    }
+
     /// Whether some have to be examined before they can answer.
     pub(crate) fn has_strangers(&self) -> bool {
         self.0.iter().any(|report| matches!(report.answer, Some(Ok(Reply::Stranger { .. }))))
@@ -206,7 +217,7 @@ pub enum AcquireError {
         nodes: NodeReports,
     },
     /// Too few nodes answered, so nobody can tell whether it is free. Worth retrying.
-    #[error("lock `{lock}`: {} of {} nodes answered, {} needed: {nodes}", nodes.answered(), nodes.0.len(), nodes.needed())]
+    #[error("lock `{lock}`: {}, {} needed: {nodes}", nodes.turnout(), nodes.needed())]
     NoQuorum {
         /// Which lock.
         lock: LockName,
@@ -394,7 +405,7 @@ pub enum RunError<T, E> {
 #[non_exhaustive]
 pub enum InspectError {
     /// Too few nodes answered.
-    #[error("{} of {} nodes answered, {} needed: {nodes}", nodes.answered(), nodes.0.len(), nodes.needed())]
+    #[error("{}, {} needed: {nodes}", nodes.turnout(), nodes.needed())]
     NoQuorum {
         /// The evidence.
         nodes: NodeReports,
@@ -435,7 +446,7 @@ pub enum ForceReleaseError {
         owner: Owner,
     },
     /// Too few nodes answered.
-    #[error("lock `{lock}`: {} of {} nodes answered, {} needed: {nodes}", nodes.answered(), nodes.0.len(), nodes.needed())]
+    #[error("lock `{lock}`: {}, {} needed: {nodes}", nodes.turnout(), nodes.needed())]
     NoQuorum {
         /// Which lock.
         lock: LockName,

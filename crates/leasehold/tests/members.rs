@@ -37,7 +37,7 @@ async fn fresh_nodes_sit_out_the_quarantine_and_say_so() {
     let start = Instant::now();
     let locks = client(&nodes).open().await.unwrap();
     let error = is_refused(&locks).await;
-    assert!(error.contains("0 of 3 nodes answered, 2 needed"), "{error}");
+    assert!(error.contains("0 of 3 nodes voted, 3 may not vote now, 2 needed"), "{error}");
     assert!(
         error.contains("a it is new or lost its memory: it does not vote for another"),
         "{error}"

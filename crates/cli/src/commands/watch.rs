@@ -1,7 +1,8 @@
 //! `leasehold watch NAME`: a line for each change of a lock, until interrupted.
 //!
-//! It looks every so often, because none of the backends tells by itself. Two changes between two
-//! looks are seen as one, but never as none: the fence goes up with each acquisition.
+//! It looks every so often: nodes tell those who wait that a lock may be free, and nobody who has it.
+//! Two changes between two looks are seen as one, but never as none: the fence goes up with each
+//! acquisition.
 
 use std::time::{Duration, SystemTime};
 

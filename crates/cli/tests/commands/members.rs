@@ -14,7 +14,14 @@ fn new_nodes_vote_on_the_word_of_a_person_only() {
     assert_eq!(states(&nodes), ["quarantined"; 5]);
     assert!(nodes.objects()[0]["votes_in_ms"].as_u64().unwrap() > 1000, "{nodes:?}");
     let refused = desk.run(&["acquire", "job", "--ttl", "5s", "-n"]);
-    refused.fails(69, &["0 of 5 nodes answered", "hint: if these nodes are new", "leasehold init"]);
+    refused.fails(
+        69,
+        &[
+            "0 of 5 nodes voted, 5 may not vote now",
+            "hint: if these nodes are new",
+            "leasehold init",
+        ],
+    );
 
     let init = desk.run(&["init", "--json"]).expect(0).object();
     assert_eq!((&init["schema"], &init["quorum"]), (&"leasehold/init/v1".into(), &3.into()));
