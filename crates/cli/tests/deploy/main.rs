@@ -4,6 +4,7 @@
 mod alerting;
 mod balancer;
 mod files;
+mod lies;
 mod programs;
 mod promql;
 mod routine;
