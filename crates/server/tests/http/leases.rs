@@ -78,8 +78,9 @@ async fn a_held_lock_is_refused_with_the_evidence() {
 #[tokio::test]
 async fn a_lease_that_ran_out_or_was_taken_over_is_gone() {
     let running = Running::new().await;
-    let (expired, _) = running.acquire("a", r#"{"ttl_ms": 100}"#).await;
-    let (taken, _) = running.acquire("b", r#"{"ttl_ms": 100}"#).await;
+    // Long enough for a busy machine to look at them in time, near their end.
+    let (expired, _) = running.acquire("a", r#"{"ttl_ms": 2000}"#).await;
+    let (taken, _) = running.acquire("b", r#"{"ttl_ms": 2000}"#).await;
     eventually("a is free", || running.is_free("a")).await;
     eventually("b is free", || running.is_free("b")).await;
     let _next = running.acquire("b", r#"{"holder": "bo", "ttl_ms": 20000}"#).await;
