@@ -86,7 +86,7 @@ async fn what_becomes_of_leases_is_counted() {
     let left = running.metric("redlock_validity_remaining_ratio_sum").await;
     assert!((0.5..=1.0).contains(&left), "{left}");
 
-    let (expired, _) = running.acquire("expired", r#"{"ttl_ms": 100}"#).await;
+    let (expired, _) = running.acquire("expired", r#"{"ttl_ms": 2000}"#).await;
     eventually("it ran out", || running.is_free("expired")).await;
     assert_eq!(release(&expired).await, 410);
     // Taken away and held by another, behind the server's back: whoever did that counts it.
