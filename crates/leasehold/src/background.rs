@@ -31,8 +31,21 @@ impl Background {
     }
 }
 
+/// Has `work` done by this runtime, and never by a copy of it in a fork. Our own thread needs no look at
+/// that, which costs a system call: it does not survive a fork.
+#[cfg(feature = "redis")]
+pub(crate) fn spawn_here(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) {
+    let own = HANDLE.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|own| own.1.id());
+    if own == Some(runtime.id()) {
+        runtime.spawn(work);
+    } else {
+        runtime.spawn(Home::here().only_here(work));
+    }
+}
+
+static HANDLE: Mutex<Option<(Home, Handle)>> = Mutex::new(None);
+
 fn own_thread() -> io::Result<Handle> {
-    static HANDLE: Mutex<Option<(Home, Handle)>> = Mutex::new(None);
     let mut handle = HANDLE.lock().unwrap_or_else(PoisonError::into_inner);
     match &*handle {
         Some((home, handle)) if !home.is_elsewhere() => return Ok(handle.clone()),

@@ -50,7 +50,7 @@ use self::queue::Queue;
 pub(crate) use self::script::{name_of as script_name, sha1};
 use self::task::Dialer;
 pub use self::url::{Parsed, RedisConfig, UrlError, parse_url};
-use crate::home::Home;
+use crate::background::spawn_here;
 use crate::node::{Ask, Meeting, Node, NodeId, OnKnock, OnPlace, OnWatched, Place, Ticket, Watch};
 #[cfg(feature = "tls")]
 use crate::nodes::tls::Tls;
@@ -139,7 +139,7 @@ impl RedisNode {
             beside,
         };
         let serving = task::run(dialer, Arc::clone(&node.queue), node.closing.clone());
-        runtime.spawn(Home::here().only_here(serving));
+        spawn_here(&runtime, serving);
         Ok(node)
     }
 }

@@ -30,7 +30,7 @@ use super::handshake::{WAITING_NAME, log_in, meet};
 use super::link::Link;
 use super::script::Script;
 use super::url::RedisConfig;
-use crate::home::Home;
+use crate::background::spawn_here;
 use crate::node::{InLine, Place, Ticket, Watch, Watched};
 
 /// Stands before a lock's key: its line.
@@ -127,7 +127,7 @@ impl Hints {
     fn ready(&self) -> Option<()> {
         if self.state.is_to_be_opened()? {
             let serving = task::run(self.opener.clone(), self.state.clone());
-            self.opener.runtime.spawn(Home::here().only_here(serving));
+            spawn_here(&self.opener.runtime, serving);
         }
         Some(())
     }
