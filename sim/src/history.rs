@@ -144,6 +144,8 @@ pub enum Happening {
         floor: Fence,
         /// Whether what others remember was carried over to it by a change of the member list.
         is_carried: bool,
+        /// Whether no server of this member had a vote before.
+        is_first: bool,
     },
     /// A process died with all its holders.
     Crashed {

@@ -69,6 +69,11 @@ impl Invariant for Remembers {
                 }
                 Ok(())
             }
+            // Whatever it forgot, it had given no vote.
+            Happening::Admitted { server, by: None, forgot, is_first: true, .. } => {
+                self.excused.insert((*server, *forgot));
+                Ok(())
+            }
             Happening::Acquired { who, votes, .. } | Happening::Extended { who, votes, .. } => {
                 // A server that never forgot anything may have been set up by a person.
                 let forgot = |vote: &&Given| {

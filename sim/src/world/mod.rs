@@ -12,7 +12,7 @@ mod traffic;
 mod trouble;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 use std::time::Duration;
 
 use leasehold_core::{AdmissionPolicy, Answer, Drift, Fingerprint, Init, LockName, Moment, Ttl};
@@ -123,6 +123,8 @@ pub struct World {
     invariants: Vec<Box<dyn Invariant>>,
     /// The person who is setting the cluster up.
     setting_up: Option<Init>,
+    /// Members of which a server had a vote.
+    have_voted: HashSet<usize>,
     chance: Chance,
     acts: Vec<Act>,
     tells: bool,
@@ -185,6 +187,7 @@ impl World {
                 max_skew: MAX_CLOCK_SKEW.as_nanos() as Time,
             }),
             setting_up: None,
+            have_voted: HashSet::new(),
             chance,
             acts: Vec::new(),
             tells,

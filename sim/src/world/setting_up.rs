@@ -131,6 +131,11 @@ impl World {
         let record = self.servers[server].table.record().and_then(|text| Record::parse(text).ok());
         let is_carried = record.as_ref().is_some_and(|r| r.origin == Origin::Succession);
         let floor = record.map_or(Fence::ZERO, |record| record.floor);
-        self.tell(Happening::Admitted { server, by, forgot, others, floor, is_carried });
+        let nodes =
+            (0..self.scenario.addresses()).filter(|node| self.addresses.home(*node) == server);
+        let nodes: Vec<_> = nodes.collect();
+        let is_first = nodes.iter().all(|node| !self.have_voted.contains(node));
+        self.have_voted.extend(nodes);
+        self.tell(Happening::Admitted { server, by, forgot, others, floor, is_carried, is_first });
     }
 }
