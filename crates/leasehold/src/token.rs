@@ -150,6 +150,9 @@ impl Locks {
         let (step, is_lost, ballot) =
             op.with(|round| (round.step(), round.is_lost(), round.ballot().clone()));
         let nodes = NodeReports::of(cluster.node_ids(), &ballot);
+        if let Some((request, free)) = op.with(|round| round.to_heal(&lease)) {
+            cluster.heal(request, &free, limit);
+        }
         match step {
             ExtendStep::Extended { deadline } if cluster.now() < deadline => {
                 Ok((read(), deadline.since(cluster.now())))

@@ -40,7 +40,9 @@ impl Daemon {
     pub fn prometheus(files: &[(&str, &str)]) -> Daemon {
         Daemon::start(Need::Prometheus, READY, |program, dir, addr| {
             for (name, text) in files {
-                fs::write(dir.join(name), text).expect("a file");
+                let file = dir.join(name);
+                fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+                fs::write(file, text).expect("a file");
             }
             let mut command = bound_command(program);
             command

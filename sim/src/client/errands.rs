@@ -1,12 +1,13 @@
 //! What a process does for callers that are no processes of this protocol: requests through a lock server, or
 //! commands of a script. Each is one round or a few; nothing is kept between them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::rounds::{ExtendRound, ExtendStep, ReleaseRound};
 use leasehold_core::{Backoff, Fence, Holder, Lease, LockName, Moment, Request, RetryPolicy, Ttl};
 
-use super::{Act, Client, Doing, HolderTask};
+use super::{Act, Client, Doing, HolderTask, Purpose};
 use crate::clock::Time;
 use crate::history::Given;
 
@@ -183,7 +184,23 @@ impl Client {
         self.finish(task, told, acts);
     }
 
+    /// Gives nodes that lost a lease it back, once others have confirmed it.
+    fn heal(&mut self, time: Time, task: usize, acts: &mut Vec<Act>) {
+        let Doing::Renewing { round, lease } = &self.holders[task].doing else { return };
+        let Some((request, free)) = round.to_heal(lease) else { return };
+        let (now, request) = (self.now(time), Arc::new(request));
+        for member in free {
+            let this = &self.members[member];
+            let Ok(pass) = this.admission.pass_for(|| now, &request) else { continue };
+            if this.is_connected && pass.generation == this.generation {
+                let (request, identity) = (pass.fitted(&request), Some(pass.record.clone()));
+                self.send(time, member, Purpose::Nothing, request, identity, acts);
+            }
+        }
+    }
+
     pub(super) fn renewed(&mut self, time: Time, task: usize, acts: &mut Vec<Act>) {
+        self.heal(time, task, acts);
         let now = self.now(time);
         let Doing::Renewing { round, lease } = &self.holders[task].doing else { return };
         let told = match round.step() {

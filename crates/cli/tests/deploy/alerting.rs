@@ -32,7 +32,7 @@ fn prometheus(servers: &[&Server], token: &str, alertmanager: &str) -> Daemon {
     Daemon::prometheus(&[
         ("prometheus.yml", &config),
         ("alerts.yml", &quick_rules()),
-        ("leasehold.token", token),
+        ("secrets/leasehold.token", token),
     ])
 }
 

@@ -61,7 +61,8 @@ fn promtool_accepts_the_configuration() {
     for file in ["prometheus.yml", "alerts.yml"] {
         fs::copy(path("deploy/prometheus").join(file), place.path().join(file)).unwrap();
     }
-    fs::write(place.path().join("leasehold.token"), "lh_secret\n").unwrap();
+    fs::create_dir(place.path().join("secrets")).unwrap();
+    fs::write(place.path().join("secrets/leasehold.token"), "lh_secret\n").unwrap();
     promtool(&["check", "config"], place.path().join("prometheus.yml"));
 }
 

@@ -99,6 +99,24 @@ impl ExtendRound {
         self.ballot.close(now);
     }
 
+    /// Nodes that have no owner, and may be given the lease back: once a quorum has confirmed what was handed
+    /// in, and only with its lowest fence, because the highest may be made up.
+    pub fn to_heal(&self, lease: &Lease) -> Option<(Request, Vec<usize>)> {
+        let is_free = |vote: &Option<Vote>| {
+            let reply = vote.as_ref().and_then(|vote| vote.answer.as_ref().ok());
+            matches!(reply, Some(Reply::NotHeld { owner: None }))
+        };
+        let votes = self.ballot.votes().iter().enumerate();
+        let free: Vec<_> = votes.filter(|(_, vote)| is_free(vote)).map(|(node, _)| node).collect();
+        let is_confirmed = matches!(self.step(), ExtendStep::Extended { .. });
+        if !self.unbroken || !is_confirmed || free.is_empty() {
+            return None;
+        }
+        let (lock, holder, token) = (lease.lock.clone(), lease.holder.clone(), self.token);
+        let ttl = lease.ttl;
+        Some((Request::Extend { lock, holder, token, next: token, unbroken: false, ttl }, free))
+    }
+
     /// Whether so many nodes know that they do not have it any more that no quorum can. A stranger
     /// does not look at its locks.
     pub fn is_lost(&self) -> bool {
@@ -133,10 +151,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Holder, LockName, Ttl, WallMicros};
+    use crate::{Holder, LockName, Owner, Ttl, WallMicros};
 
-    fn round(nodes: usize) -> ExtendRound {
-        let lease = Lease {
+    fn lease() -> Lease {
+        Lease {
             lock: LockName::new("l").unwrap(),
             holder: Holder::new("h", 1).unwrap(),
             fence: Fence::new(7).unwrap(),
@@ -144,9 +162,12 @@ mod tests {
             ttl: Ttl::new(Duration::from_secs(1)).unwrap(),
             deadline: Moment::from_millis(500),
             uncertain: false,
-        };
+        }
+    }
+
+    fn round(nodes: usize) -> ExtendRound {
         let quorum = Quorum::majority_of(NonZeroUsize::new(nodes).unwrap());
-        ExtendRound::new(&lease, quorum, Drift::DEFAULT, Moment::from_millis(100))
+        ExtendRound::new(&lease(), quorum, Drift::DEFAULT, Moment::from_millis(100))
     }
 
     const CLOCK: WallMicros = WallMicros(1);
@@ -179,6 +200,34 @@ mod tests {
             round.answer(Moment::default(), 2, odd);
             assert_eq!(round.step(), ExtendStep::Failed);
         }
+    }
+
+    #[test]
+    fn what_is_claimed_heals_free_nodes_once_a_quorum_confirmed_it_and_with_its_lowest_fence() {
+        let lease = lease();
+        let other = Owner::Holder(Holder::new("other", 2).unwrap());
+        let answers = [
+            Ok(Reply::NotHeld { owner: None }),
+            Ok(Reply::NotHeld { owner: Some(other) }),
+            Ok(Reply::Extended { clock: CLOCK }),
+            Ok(Reply::Extended { clock: CLOCK }),
+            Ok(Reply::Extended { clock: CLOCK }),
+        ];
+        let highest = Fence::new(9).unwrap();
+        let mut claim = round(5).refresh(highest).unbroken();
+        for (node, answer) in answers.clone().into_iter().enumerate() {
+            assert_eq!(claim.to_heal(&lease), None, "nobody has confirmed it yet");
+            claim.answer(Moment::default(), node, answer);
+        }
+        let (request, nodes) = claim.to_heal(&lease).unwrap();
+        assert_eq!(nodes, [0]);
+        let Request::Extend { token, next, unbroken, .. } = request else { panic!("{request:?}") };
+        assert_eq!((token, next, unbroken), (lease.fence, lease.fence, false));
+        let mut guards = round(5);
+        for (node, answer) in answers.into_iter().enumerate() {
+            guards.answer(Moment::default(), node, answer);
+        }
+        assert_eq!(guards.to_heal(&lease), None, "its own extension has healed");
     }
 
     #[test]

@@ -317,6 +317,19 @@ impl Cluster {
         }
     }
 
+    /// Gives a lease back to nodes that lost it, and waits for nobody.
+    pub(crate) fn heal(&self, request: Request, nodes: &[usize], limit: Duration) {
+        if self.is_elsewhere() {
+            return;
+        }
+        let (request, asked) = (Arc::new(request), Instant::now());
+        for member in nodes.iter().map(|node| &self.members[*node]) {
+            let Ok(pass) = member.pass_for(|| self.now(), &request) else { continue };
+            let (request, reply_to) = (pass.fitted(&request), ReplyTo::nobody());
+            member.node.ask(Ask { request, pass: Some(pass), reply_to, asked, limit });
+        }
+    }
+
     /// Puts a question to all nodes and waits for all answers, or for the limit.
     pub(crate) async fn gather(self: &Arc<Self>, request: Request, limit: Duration) -> Gather {
         let op = Op::new(self, Gather::new(self.members.len(), self.now()));
