@@ -311,7 +311,9 @@ fn with_few_files_there_is_a_sentence_and_no_panic() {
     let binary = place.leasehold().get_program().display().to_string();
     for files in 4..24 {
         for command in ["run l -- true", "hold --for 0 l"] {
-            let script = format!("ulimit -n {files}; exec {binary} {command}");
+            // Whatever was inherited counts, too.
+            let alone = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-";
+            let script = format!("{alone}; ulimit -n {files}; exec {binary} {command}");
             let output = place.leasehold_shell(&script).output().unwrap();
             let text = stderr(&output);
             assert!(!text.contains("panicked"), "{files} files, {command}: {text}");

@@ -170,11 +170,17 @@ fn the_reason_of_a_forced_release_stands_in_the_servers_log() {
     let why = "db1 is dead, see \"INC-7\"";
     served.says(&["force-release", "job", "--fence", &fence, "--reason", why, "--yes"], 0);
     let log = served.log();
-    let audit = log.lines().find(|line| line.contains("leasehold::audit")).expect(&log);
-    let audit: serde_json::Value = serde_json::from_str(audit).unwrap();
-    assert_eq!((&audit["what"], &audit["lock"]), (&"force-release".into(), &"job".into()));
-    let said = audit["why"].as_str().unwrap();
-    assert!(said.starts_with(&format!("{why} (by ")), "{said}");
+    let lines = log.lines().filter(|line| line.contains("leasehold::audit"));
+    let audits: Vec<serde_json::Value> =
+        lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+    // Before it is done, and when it is.
+    let what: Vec<_> = audits.iter().map(|audit| audit["what"].as_str().unwrap()).collect();
+    assert_eq!(what, ["force-release asked", "force-release"], "{log}");
+    for audit in audits {
+        assert_eq!(audit["lock"], "job", "{audit}");
+        let said = audit["why"].as_str().unwrap();
+        assert!(said.starts_with(&format!("{why} (by ")), "{said}");
+    }
 }
 
 #[test]
