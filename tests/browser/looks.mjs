@@ -20,6 +20,8 @@ async function look(page, where) {
     const words = curves.map((curve) => curve.getAttribute("aria-label") ?? "");
     return curves.length === 5 && words.every((text) => /now|nothing yet/.test(text));
   });
+  // With the second point it is a line.
+  await page.waitForFunction(() => [...document.querySelectorAll("#sparks .line")].at(-1)?.getAttribute("d"));
   const path = await page.locator("#sparks .line").last().getAttribute("d");
   assert.match(path, /^M0\.0,/, "a curve begins at its left end");
   await shoot(page, `overview-${where}`);
