@@ -299,6 +299,9 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let held = &self.held;
+        if held.state.try_lock().is_ok_and(|state| matches!(state.phase, Phase::Released)) {
+            return;
+        }
         if held.cluster.is_elsewhere() {
             // The lease is the parent's.
             return std::mem::forget(held.clone());
@@ -638,7 +641,7 @@ impl Held {
         let round = ReleaseRound::new(self.holder.clone(), self.cluster.quorum, was_valid, now);
         let op = Op::new(&self.cluster, round);
         let request = Request::Release { lock: self.lock.clone(), holder: self.holder.clone() };
-        self.cluster.ask_all(&op, 0, request, limit);
+        self.cluster.ask_all_here(&op, 0, request, limit);
         self.end(&mut state, Phase::Released);
         drop(state);
         (op, limit)

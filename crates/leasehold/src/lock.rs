@@ -212,10 +212,14 @@ impl LockRequest {
                 lets_others_run().await;
                 turn
             }
-            Err(place) => match Box::pin(self.turn(place, left())).await {
-                Some(turn) => turn,
-                None => return Err(timed_out(0, None)),
-            },
+            Err(place) => {
+                // A fork would wait for holders of its parent.
+                cluster.check_home()?;
+                match Box::pin(self.turn(place, left())).await {
+                    Some(turn) => turn,
+                    None => return Err(timed_out(0, None)),
+                }
+            }
         };
         let mut backoff = Backoff::new(self.retry);
         // Made for those who have to wait.
@@ -223,6 +227,7 @@ impl LockRequest {
         let fresh = || Waiter::new(cluster, &attempt.lock);
         let mut heritage = None;
         if let Some(legacy) = turn.inherit(&attempt.label) {
+            cluster.check_home()?;
             // One that is not extended wants its whole Ttl.
             let place = self.keeping.extends.then(|| turn.place());
             match Box::pin(legacy.take(&attempt, place)).await {
@@ -249,6 +254,7 @@ impl LockRequest {
                 }
                 Err(refused) => refused,
             };
+            cluster.check_home()?;
             let (expires_in, owner) = match &refused.refusal {
                 Refusal::Held { expires_in, owner: Some(Owner::Holder(holder)) } => {
                     (*expires_in, Some(holder.clone()))
@@ -340,7 +346,6 @@ impl LockRequest {
     }
 
     fn attempt(&self) -> Result<Attempt, OptionsError> {
-        self.cluster.check_home()?;
         Holder::check_label(&self.label)?;
         let ttl = Ttl::new(self.ttl)?;
         match self.cluster.max_ttl() {
@@ -364,6 +369,9 @@ impl LockRequest {
     }
 
     fn error(&self, attempt: &Attempt, refused: Refused) -> AcquireError {
+        if let Err(forked) = self.cluster.check_home() {
+            return forked.into();
+        }
         let lock = attempt.lock.clone();
         let nodes = NodeReports::of(self.cluster.node_ids(), &refused.ballot);
         match refused.refusal {

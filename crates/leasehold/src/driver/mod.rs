@@ -233,6 +233,17 @@ impl Cluster {
             let nodes = 0..self.members.len();
             return nodes.for_each(|node| op.answer(node, round, Err(refusal.clone())));
         }
+        self.ask_all_here(op, round, request, limit);
+    }
+
+    /// The same, for who has just looked which process this is: a look costs a system call.
+    pub(crate) fn ask_all_here<R: Decides>(
+        &self,
+        op: &Arc<Op<R>>,
+        round: u32,
+        request: Request,
+        limit: Duration,
+    ) {
         let (request, asked) = (Arc::new(request), Instant::now());
         let is_followed = trail::is_wanted();
         if is_followed {
