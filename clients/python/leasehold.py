@@ -405,7 +405,7 @@ def _read(method: str, path: str, status: int, content: bytes, retry_after: Opti
 
 
 def _shown(path: str) -> str:
-    """The path without a lease id: whoever knows the id can release the lock."""
+    """The path without a lease id: the id is enough to release the lock."""
     id_, slash, rest = path[len(_LEASES) :].partition("/")
     return f"{_LEASES}...{slash}{rest}" if path.startswith(_LEASES) and id_ else path
 

@@ -1,5 +1,5 @@
-//! A lease token from the command line, from standard input or from a file. Whoever can list processes reads
-//! what stands on a command line, and whoever has the token can release the lease.
+//! A lease token from the command line, from standard input or from a file. Every user of the machine who can list processes reads
+//! what stands on a command line, and the token is enough to release the lease.
 
 use std::convert::Infallible;
 use std::fs::File;

@@ -82,7 +82,7 @@ impl Holder {
         &self.0
     }
 
-    /// The first half of the random part. Whoever draws it may put there what tells its holders from
+    /// The first half of the random part. The asker may put there what tells its holders from
     /// those of others.
     pub fn mark(&self) -> u64 {
         let at = self.0.len() - NONCE_DIGITS;

@@ -119,7 +119,7 @@ impl LockRequest {
         self
     }
 
-    /// The first half of the random part of the holder value, by which whoever asks knows the lease again
+    /// The first half of the random part of the holder value, by which the asker recognizes its lease
     /// among those of others: [`Holder::mark`]. The second half is drawn afresh for each attempt.
     pub fn mark(mut self, mark: u64) -> Self {
         self.mark = Some(mark);

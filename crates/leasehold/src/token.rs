@@ -112,7 +112,7 @@ impl Locks {
         Ok(self.extend_since(token, || ()).await?.1)
     }
 
-    /// As [`Self::extend`], for whoever tells it to others by another clock: `read` is called first, and what
+    /// As [`Self::extend`], for a caller that tells it to others by another clock: `read` is called first, and what
     /// is left counts from then. A pause between the two makes it less, never more.
     pub async fn extend_since<T>(
         &self,

@@ -43,7 +43,7 @@ async fn what_is_left_counts_from_what_was_read_before_it() {
     let locks = locks.trust_new_nodes().open().await.unwrap();
     let ttl = Duration::from_secs(10);
     let token = locks.lock("l").ttl(ttl).manual().acquire().await.unwrap().detach();
-    // Whoever reads its clock is stopped right after it.
+    // The process is stopped right after it read its clock.
     let stopped = || clock.slept_ms.fetch_add(3000, Ordering::SeqCst);
     let (_, left) = locks.extend_since(&token, stopped).await.unwrap();
     assert!(left <= ttl - Duration::from_secs(3), "{left:?}");

@@ -205,7 +205,7 @@ impl App {
         self.events.tell("renewed", Some(token.name.clone()), More::lease(token));
     }
 
-    /// A lock has a new owner. Whoever had it before, and did not give it back here, has it no more.
+    /// A lock has a new owner. The owner before, who did not give it back here, has it no more.
     pub(crate) fn began(&self, lock: &LockName, owned: Owned, more: impl Into<More>) {
         if let Some(before) = self.known.began(lock, owned) {
             self.gone(lock, &before);
@@ -219,7 +219,7 @@ impl App {
             Some(granted) if self.is_early(granted) => "elsewhere",
             Some(granted) if granted.was_seen_near_its_end() => "",
             Some(_) => "unknown",
-            // Seen only; whoever granted it counts.
+            // Seen only; the instance that granted it counts.
             None => "",
         };
         if owned.granted.is_some() {

@@ -1,4 +1,4 @@
-//! `Idempotency-Key`: whoever repeats an acquire whose answer got lost gets the same lease, for as long
+//! `Idempotency-Key`: a caller that repeats an acquire whose answer got lost gets the same lease, for as long
 //! as that lasts. What became of it is asked of the nodes with each repeat.
 //!
 //! A key is known at the instance that saw it. Its mark stands in the holder of the lease, so that any
@@ -62,7 +62,7 @@ impl Idempotency {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks a key of `caller` up; `request` is what it is used for. Whoever is told of a lease may be
+    /// Looks a key of `caller` up; `request` is what it is used for. A caller that is told of a lease may be
     /// told again: from here on it is not taken back.
     pub(crate) fn look_up(
         self: &Arc<Self>,
@@ -179,7 +179,7 @@ pub(crate) struct UnderWay {
 }
 
 impl UnderWay {
-    /// What stands in the holder of a lease of this key, whoever grants it.
+    /// What stands in the holder of a lease of this key, at every instance.
     pub(crate) fn mark(&self) -> u64 {
         self.mark
     }

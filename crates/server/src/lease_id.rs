@@ -1,5 +1,5 @@
 //! A lease as one word of a URL: the library's lease token, which carries what any instance needs to
-//! renew or release it. Whoever has it can do so; it is shown to nobody but the holder. It proves nothing:
+//! renew or release it. Having it is enough; it is shown to nobody but the holder. It proves nothing:
 //! the nodes do not do what it says unless they have just this holder, whose random part nobody guesses.
 
 use base64::Engine as _;

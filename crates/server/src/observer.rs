@@ -109,7 +109,7 @@ async fn look_at_end(app: &App, lock: &LockName, owned: &Owned) {
         return tell_end(app, lock, owned, asked);
     }
     let (Some(granted), Some(left)) = (&owned.granted, status.expires_in()) else { return };
-    // As whoever renewed it last counts.
+    // As the caller that renewed it last counts.
     let told = asked + left.saturating_sub(app.locks.drift().allowance(granted.ttl));
     if told > granted.until + A_MOMENT {
         app.known.renewed(lock, &owned.holder, granted.ttl, told);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::rounds::{ExtendRound, ExtendStep, ReleaseRound};
-use leasehold_core::{Backoff, Fence, Holder, Lease, LockName, Moment, Request, RetryPolicy, Ttl};
+use leasehold_core::{Fence, Holder, Lease, LockName, Moment, Request, Ttl};
 
 use super::{Act, Client, Doing, HolderTask, Purpose};
 use crate::clock::Time;
@@ -141,23 +141,9 @@ impl Client {
         if let Some(free) = self.holders.iter().position(is_free) {
             return free;
         }
-        self.holders.push(HolderTask {
-            lock: LockName::new("none yet").expect("a name"),
-            label: String::new(),
-            ttl: self.habits.ttl,
-            who: Holder::new("nobody", 0).expect("ASCII"),
-            turns: 0,
-            doing: Doing::Retired,
-            backoff: Backoff::new(RetryPolicy::DEFAULT),
-            ticket: 0,
-            op: 0,
-            started: 0,
-            looked: false,
-            retired: false,
-            evidence: super::Evidence::default(),
-            is_for_callers: true,
-            errand: None,
-        });
+        let lock = LockName::new("none yet").expect("a name");
+        let task = HolderTask::new(lock, String::new(), self.habits.ttl);
+        self.holders.push(HolderTask { doing: Doing::Retired, is_for_callers: true, ..task });
         self.holders.len() - 1
     }
 

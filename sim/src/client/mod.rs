@@ -147,6 +147,29 @@ struct HolderTask {
     errand: Option<Errand>,
 }
 
+impl HolderTask {
+    /// One that has not done anything yet.
+    fn new(lock: LockName, label: String, ttl: Ttl) -> Self {
+        Self {
+            lock,
+            label,
+            ttl,
+            who: Holder::new("nobody", 0).expect("ASCII"),
+            turns: 0,
+            doing: Doing::Thinking,
+            backoff: Backoff::new(RetryPolicy::DEFAULT),
+            ticket: 0,
+            op: 0,
+            started: 0,
+            looked: false,
+            retired: false,
+            evidence: Evidence::default(),
+            is_for_callers: false,
+            errand: None,
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Doing {
     Thinking,
@@ -205,22 +228,8 @@ impl Client {
             forgets: None,
         };
         let ttls: Vec<Ttl> = (0..locks.len()).map(|i| habits.ttl_of(i)).collect();
-        let holder = |(i, lock): (usize, &LockName)| HolderTask {
-            lock: lock.clone(),
-            label: format!("c{number}.{life}.h{i}"),
-            ttl: ttls[i],
-            who: Holder::new("nobody", 0).expect("ASCII"),
-            turns: 0,
-            doing: Doing::Thinking,
-            backoff: Backoff::new(RetryPolicy::DEFAULT),
-            ticket: 0,
-            op: 0,
-            started: 0,
-            looked: false,
-            retired: false,
-            evidence: Evidence::default(),
-            is_for_callers: false,
-            errand: None,
+        let holder = |(i, lock): (usize, &LockName)| {
+            HolderTask::new(lock.clone(), format!("c{number}.{life}.h{i}"), ttls[i])
         };
         Self {
             number,

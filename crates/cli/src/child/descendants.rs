@@ -2,7 +2,7 @@
 //!
 //! Process groups and sessions do not matter here: `timeout`, `set -m`, `setsid` and a double fork
 //! leave a group, but nobody leaves the tree of a subreaper. What ends hands its children to the
-//! next subreaper above it, so whoever is missed in one pass is found in a later one.
+//! next subreaper above it, so a process that one pass misses is found by a later one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
@@ -145,7 +145,7 @@ pub(super) struct Sweep {
 impl Sweep {
     /// Sends a signal once to all who have not had it from us, and wakes those who are stopped:
     /// they cannot even end. `roots` are the first to be met, their descendants come after them.
-    /// Whoever is in `group` has had the signal with it.
+    /// Members of `group` have had the signal with it.
     pub(super) fn ask(
         &mut self,
         roots: Vec<Pid>,

@@ -189,7 +189,7 @@ impl Guardian {
         match self.group() {
             Some(group) => {
                 let _ = kill_process_group(group, self.stop_signal);
-                // Whoever is stopped cannot even end.
+                // A stopped process cannot even end.
                 let _ = kill_process_group(group, Signal::CONT);
                 tell(&News::Ending { signal: self.stop_signal.as_raw() });
             }
@@ -212,7 +212,7 @@ impl Guardian {
             self.stage = Stage::Killed;
             self.post.starts_killing();
             if let Some(group) = self.group() {
-                // All at once; whoever left the group comes next.
+                // All at once; those that left the group come next.
                 let _ = kill_process_group(group, Signal::KILL);
                 tell(&News::Ending { signal: Signal::KILL.as_raw() });
             }

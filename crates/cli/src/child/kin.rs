@@ -60,7 +60,7 @@ impl Kin {
         self.spared.truncate(1);
     }
 
-    /// Whoever comes to us while our child lives is a stranger: it inherits the command's orphans.
+    /// A process that comes to us while our child lives is a stranger: it inherits the command's orphans.
     pub(super) fn heed_strangers(&mut self) {
         if self.strangers.0.is_empty() && !self.us.is_init() {
             return;

@@ -375,7 +375,7 @@ impl Supervisor<'_> {
         let _ = kill_process_group(group, Signal::CONT);
     }
 
-    /// Or the warden. Whoever is left is below us, and of no use to anybody.
+    /// Or the warden. The one that is left is below us, and of no use to anybody.
     async fn guardian_died(&mut self) -> Outcome {
         self.guardian.dismiss();
         self.kin.spare_only_the_child();

@@ -114,7 +114,7 @@ impl Warden {
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, _))) if Some(pid) == self.guardian => {
-                    // Whoever it left is ours, and is nobody's command any more.
+                    // A process that it left is ours, and is nobody's command any more.
                     self.kin.spare_nobody();
                     self.kill();
                 }

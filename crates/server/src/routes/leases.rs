@@ -39,7 +39,7 @@ pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
             let until = now + left;
             app.metrics.leases.renewed("ok");
             app.renewed(&token, until);
-            // Whoever asks for less than is left keeps what is left.
+            // A caller that asks for less than is left keeps what is left.
             let kept = match wish.ttl_ms {
                 Some(_) => kept(app, &token.name, left / OF_WHAT_IS_LEFT).await,
                 None => None,

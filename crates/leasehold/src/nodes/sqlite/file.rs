@@ -268,7 +268,7 @@ fn draft_prefix(name: &OsStr) -> OsString {
     prefix
 }
 
-/// Removes the names that the lock file had while it was made, if whoever made it did not.
+/// Removes the names that the lock file had while it was made, if its creator did not.
 pub(super) fn tidy_drafts(path: &Path) {
     let Ok(path) = fs::canonicalize(path) else { return };
     let (Some(folder), Some(name), Ok(file)) = (path.parent(), path.file_name(), Inode::of(&path))

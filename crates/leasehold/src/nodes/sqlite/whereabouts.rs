@@ -1,6 +1,6 @@
 //! Whether the open files are the ones that newcomers open, and no others of the same content.
 //!
-//! SQLite finds the journal by the name of the file. So whoever opens one file by two names works
+//! SQLite finds the journal by the name of the file. So two processes that open one file by two names work
 //! with two journals: two worlds, in each of which the locks of the other are free. The same happens
 //! when the name leads to another file by now. Neither is a matter of taste: both are refused.
 
