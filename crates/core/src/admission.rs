@@ -174,6 +174,8 @@ struct Watched {
     since: Moment,
     /// For how long it had waited when its witnesses first told us.
     told: Option<(Moment, Duration)>,
+    /// Whether they told us that it waits since the life before it was last asked, or later.
+    is_alone: bool,
 }
 
 /// What is known of how long a life has waited.
@@ -184,6 +186,9 @@ enum Served {
     NotYet(Duration),
     /// Nobody can tell: it begins to wait anew.
     Anew,
+    /// Another life voted here after it began to wait: what everybody saw of its wait counts for
+    /// nothing.
+    BesideAnother,
 }
 
 /// The lives that were met at one address, in the order of their first coming.
@@ -194,15 +199,13 @@ struct Lives {
     asked: Moment,
     /// The one that was last seen to wait. It gave no votes before that, whatever its age.
     waiting: Option<u128>,
+    /// Those that were seen to wait before another one voted.
+    overtaken: Vec<u128>,
     /// Once one of them came back after another, none of them is the member.
     take_turns: bool,
 }
 
 impl Lives {
-    /// So many are remembered. A server that is restarted more often than that is not confused with
-    /// one that comes back, it is only not recognised.
-    const REMEMBERED: usize = 16;
-
     /// An admitted server answers a question of `asked`; its life is `age` old. Whether it is one of
     /// several that answer here.
     ///
@@ -219,7 +222,11 @@ impl Lives {
         policy: &AdmissionPolicy,
     ) -> bool {
         let since_the_last = asked.since(self.asked);
-        let was_waiting = self.waiting.take() == Some(life);
+        let waited = self.waiting.take();
+        let was_waiting = waited == Some(life);
+        if let Some(overtaken) = waited.filter(|_| !was_waiting) {
+            remember(&mut self.overtaken, overtaken);
+        }
         match self.met.iter().position(|met| *met == life) {
             Some(at) if at + 1 == self.met.len() => {}
             Some(_) => self.take_turns = true,
@@ -235,19 +242,32 @@ impl Lives {
                 self.take_turns = !self.met.is_empty()
                     && !was_waiting
                     && age > since_the_last.saturating_add(slack);
-                self.met.push(life);
-                if self.met.len() > Self::REMEMBERED {
-                    self.met.remove(0);
-                }
+                remember(&mut self.met, life);
             }
         }
         self.asked = asked;
         self.take_turns
     }
 
+    /// Whether another one voted here since `life` was first seen to wait.
+    fn overtook(&self, life: u128) -> bool {
+        self.overtaken.contains(&life)
+    }
+
     /// For how long, at most, a life that waits here can have waited beside no other that votes.
     fn alone_for(&self, now: Moment) -> Duration {
         if self.met.is_empty() { Duration::MAX } else { now.since(self.asked) }
+    }
+}
+
+/// So many lives are remembered. A server that is restarted more often than that is not confused with
+/// one that comes back, it is only not recognised.
+const LIVES_REMEMBERED: usize = 16;
+
+fn remember(lives: &mut Vec<u128>, life: u128) {
+    lives.push(life);
+    if lives.len() > LIVES_REMEMBERED {
+        lives.remove(0);
     }
 }
 
@@ -580,7 +600,7 @@ impl Admission {
             return AdmissionStep::Replace { expected: Some(Arc::from(text.as_str())), record };
         }
         if record.state == RecordState::Quarantined {
-            return self.wait(sent, received, text, &record, facts, peers);
+            return self.wait(sent, received, (text, &record), facts, life, peers);
         }
         self.watched = None;
         self.settle(received, text, &record, facts);
@@ -778,14 +798,21 @@ impl Admission {
         &mut self,
         sent: Moment,
         now: Moment,
-        text: &str,
-        record: &Record,
+        (text, record): (&str, &Record),
         facts: &Facts,
+        life: u128,
         peers: &Peers,
     ) -> AdmissionStep {
         // One that waits has given no votes, so the one before it may come back.
         self.lives.waiting = Some(record.life);
         let (left, successor) = match self.served(sent, now, record, facts, peers) {
+            Served::BesideAnother => {
+                // With another life, so that those who watched this one begin anew as well.
+                self.doubted = None;
+                let clocks = self.clocks_to_wait_by(now, peers);
+                let again = Record { life, born: facts.clock, clocks, ..record.clone() };
+                (self.policy.quarantine_of(record), Some(again))
+            }
             Served::NotYet(_) if self.wants_peers => (ASKED_AGAIN_AFTER, None),
             Served::NotYet(left) => (left, None),
             Served::Yes(longer) => {
@@ -866,8 +893,19 @@ impl Admission {
         if !self.policy.waits(record) {
             return Served::Yes(Duration::ZERO);
         }
-        let unseen = Watched { life: record.life, since: now, told: None };
+        if self.lives.overtook(record.life) {
+            return Served::BesideAnother;
+        }
+        let unseen = Watched { life: record.life, since: now, told: None, is_alone: false };
         let mut watched = self.watched.filter(|seen| seen.life == record.life).unwrap_or(unseen);
+        // Once: what we saw since then, we saw without another life in between.
+        if !watched.is_alone {
+            match self.is_beside_another(now, record, facts, peers) {
+                Some(true) => return Served::BesideAnother,
+                Some(false) => watched.is_alone = true,
+                None => {}
+            }
+        }
         self.watched = Some(watched);
         let seen = sent.since(watched.since);
         if let Some(longer) = seen.checked_sub(needed) {
@@ -887,12 +925,6 @@ impl Admission {
             return self.anew_or(by_watching);
         };
         let skew = self.policy.max_clock_skew;
-        let alone = self.lives.alone_for(now);
-        let drift = self.policy.drift.allowance(least.min(alone));
-        if least > alone.saturating_add(skew).saturating_add(drift) {
-            // Another life voted here since this one began to wait, for holders that it knows nothing of.
-            return self.anew_or(by_watching);
-        }
         // A slow answer tells little of a clock, which is no disagreement.
         let drift = self.policy.drift.allowance(longest);
         let apart = longest.saturating_sub(shortest);
@@ -925,6 +957,29 @@ impl Admission {
                 Served::NotYet(left)
             }
         }
+    }
+
+    /// Whether another life voted here since this one began to wait, for holders that it knows nothing
+    /// of, as far as clocks can tell. Clients that met only this one do not know: it needs another name,
+    /// which they have not watched.
+    fn is_beside_another(
+        &self,
+        now: Moment,
+        record: &Record,
+        facts: &Facts,
+        peers: &Peers,
+    ) -> Option<bool> {
+        let alone = self.lives.alone_for(now);
+        let least = if peers.count() == 1 {
+            // Nobody else's clock is there to tell. One that was set ahead makes it wait once more.
+            Duration::from_micros(facts.clock.0.saturating_sub(record.born.0))
+        } else if peers.count() == record.nodes && peers.are_tried {
+            peers.waited(&record.clocks, now).iter().map(|waited| waited.at_least).min()?
+        } else {
+            return None;
+        };
+        let drift = self.policy.drift.allowance(least.min(alone));
+        Some(least > alone.saturating_add(self.policy.max_clock_skew).saturating_add(drift))
     }
 
     /// Where the recorded clocks tell nothing, the wait begins anew, if there are clocks to begin with.

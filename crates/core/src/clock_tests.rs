@@ -188,6 +188,12 @@ impl Cluster {
         self.members = NAMES[..policy.nodes].iter().map(new).collect();
     }
 
+    /// What one client knows stands aside while another one looks.
+    fn exchange(&mut self, (members, roster): &mut (Vec<Admission>, Roster)) {
+        std::mem::swap(&mut self.members, members);
+        std::mem::swap(&mut self.roster, roster);
+    }
+
     /// A node restarts with nothing.
     pub(crate) fn forget(&mut self, node: usize) {
         let process = self.nodes[node].process + 1;
@@ -643,6 +649,72 @@ fn a_life_that_waited_while_another_voted_in_its_place_begins_anew() {
     cluster.watch(SECOND);
     assert_eq!(cluster.state(0), RecordState::Admitted);
     assert!(cluster.now - began > QUARANTINE);
+}
+
+/// A client whose connection to the waiting server lasts sees it wait all the time, whatever answers
+/// the others at its address.
+#[test]
+fn who_only_watched_a_life_wait_does_not_admit_it_if_another_voted_meanwhile() {
+    for count in [3, 1] {
+        let mut cluster = Cluster::new(count);
+        cluster.policy.quarantine = true;
+        cluster.newcomer();
+        cluster.look_at_all();
+        let first = cluster.nodes[0].clone();
+        cluster.forget(0);
+        cluster.look_at_all();
+        cluster.look(0);
+        assert_eq!(cluster.state(0), RecordState::Quarantined);
+        let seer = (cluster.members.clone(), cluster.roster.clone());
+        cluster.newcomer();
+        cluster.look_at_all();
+        let mut other = seer;
+        cluster.exchange(&mut other);
+        let waiting = std::mem::replace(&mut cluster.nodes[0], first);
+        cluster.watch(20 * SECOND);
+        assert!(cluster.votes()[0], "the first one is back");
+        let life = waiting.record.as_ref().map(|record| record.life);
+        cluster.nodes[0] = waiting;
+        let began = cluster.now;
+        cluster.look_at_all();
+        assert_ne!(Some(cluster.record(0).life), life, "{count}");
+        // The other client has seen it wait for long enough.
+        cluster.exchange(&mut other);
+        cluster.pass(QUARANTINE - 19 * SECOND);
+        cluster.look_at_all();
+        cluster.look(0);
+        assert_eq!(cluster.state(0), RecordState::Quarantined, "{count}");
+        cluster.watch(QUARANTINE + SECOND);
+        assert_eq!(cluster.state(0), RecordState::Admitted, "{count}");
+        assert!(cluster.now - began > QUARANTINE);
+    }
+}
+
+/// Behind one address, with nobody else to ask for the time.
+#[test]
+fn a_single_node_that_waited_while_another_voted_in_its_place_begins_anew() {
+    let mut cluster = Cluster::new(1);
+    cluster.policy.quarantine = true;
+    cluster.newcomer();
+    cluster.look(0);
+    let first = cluster.nodes[0].clone();
+    cluster.forget(0);
+    let mut voter = (cluster.members.clone(), cluster.roster.clone());
+    // Somebody else meets the new one first.
+    cluster.newcomer();
+    cluster.look(0);
+    let waiting = std::mem::replace(&mut cluster.nodes[0], first);
+    let life = waiting.record.as_ref().map(|record| record.life);
+    cluster.exchange(&mut voter);
+    cluster.watch(20 * SECOND);
+    assert_eq!(cluster.votes(), [true]);
+    cluster.nodes[0] = waiting;
+    cluster.look(0);
+    assert_ne!(Some(cluster.record(0).life), life);
+    // One that begins to wait when the one before it was last asked waits once.
+    let life = cluster.record(0).life;
+    cluster.watch(10 * SECOND);
+    assert_eq!(cluster.record(0).life, life);
 }
 
 #[test]

@@ -15,9 +15,10 @@ use super::court::Court;
 use super::reconnect::{end, work};
 use super::run::for_seeds;
 use super::site::{Dialing, Site, Sky};
-use super::town::{Backend, Town};
+use super::town::{Backend, MAX_TTL, TTL, Town};
 use super::world::World;
 use crate::Locks;
+use crate::clock::Clock as _;
 
 /// How often the clients want the lock.
 const ROUNDS: usize = 8;
@@ -327,6 +328,49 @@ async fn take_turns(world: Arc<World>, from_the_beginning: bool) {
     })
     .await;
     end(&town, &court).await;
+}
+
+/// The address of a member leads to another server, back, and there again. One client is led to and fro;
+/// when the member is back it is granted a lease by it and by a second node, which is still good when the
+/// other server could have waited for long enough. Another client stays with that one all the time.
+#[test]
+fn who_stays_with_a_server_that_waits_does_not_admit_it_too_early() {
+    for_seeds(12, |world| async move {
+        let mut town = Town::new(&world, Backend::Redis, 3);
+        let led = addresses(&town);
+        let voter = town.open_at("a", world.chance(30), &led).await;
+        let other = town.add_server("other");
+        let first = town.sites[0].clone();
+        let court = Court::of(&town);
+        let _ear = court.hear_ballots();
+        let stays = addresses(&town);
+        stays[0].lead_to(&[&other]);
+        let waiter = town.open_at("b", world.chance(30), &stays).await;
+        led[0].lead_to(&[&other]);
+        first.cut(false);
+        world.sleep(300, 1000).await;
+        led[0].lead_to(&[&first]);
+        other.cut(false);
+        let third = &town.sites[2];
+        third.change(|sky| sky.dialing = Dialing::Refuses);
+        third.cut(false);
+        world.sleep(1800, 2300).await;
+        let began = world.now();
+        let request = voter.lock("l").ttl(MAX_TTL).manual().wait(Duration::from_millis(300));
+        let guard = request.acquire().await.ok().map(|guard| court.admit(began, guard));
+        third.change(|sky| sky.dialing = Dialing::Accepts);
+        led[0].lead_to(&[&other]);
+        first.cut(false);
+        while guard.as_ref().is_some_and(|guard| guard.ensure_valid(Duration::ZERO).is_ok()) {
+            let began = world.now();
+            if let Ok(Some(guard)) = waiter.lock("l").ttl(TTL).try_acquire().await {
+                drop(court.admit(began, guard));
+            }
+            world.sleep(5, 20).await;
+        }
+        drop(guard);
+        end(&town, &court).await;
+    });
 }
 
 #[test]
