@@ -176,6 +176,8 @@ pub enum InitRefusal {
 pub struct Init {
     list: MemberList,
     roster: Roster,
+    /// When all members had answered.
+    received: Moment,
 }
 
 impl MemberList {
@@ -608,7 +610,7 @@ impl Init {
         let mut roster = list.compare_clocks(told).map_err(off)?;
         let Told { sent, received, facts: all } = told;
         all.iter().enumerate().for_each(|(member, facts)| _ = roster.show(member, facts));
-        let mut init = Self { list, roster };
+        let mut init = Self { list, roster, received };
         let (mut steps, mut is_known) = (Vec::new(), Vec::new());
         for (member, facts) in all.iter().enumerate() {
             let (admission, step) = init.examine(member, (sent, received), facts, lives());
@@ -641,6 +643,14 @@ impl Init {
             (Some(_), None) => Ok((init, Vec::new())),
             _ => Ok((init, steps)),
         }
+    }
+
+    /// What the members said is too old to write by: meanwhile somebody else may have set the cluster up,
+    /// locks may have been granted, and a member that forgot them looks like a new one.
+    pub fn is_stale(&self, now: Moment) -> bool {
+        /// Long enough for the records of a list whose nodes are slow.
+        const GOOD_FOR: Duration = Duration::from_secs(3);
+        now.since(self.received) > GOOD_FOR
     }
 
     /// So often at most a record is written that another client changes meanwhile.

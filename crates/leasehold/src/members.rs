@@ -31,6 +31,11 @@ impl Locks {
         for (index, mut step) in steps.into_iter().enumerate() {
             let mut tries = Init::TRIES;
             while let AdmissionStep::Replace { expected, record } = step {
+                if init.is_stale(self.cluster().now()) {
+                    let reason =
+                        "it was asked too long ago, so nothing more was written: run init again";
+                    return Err(self.refused(index, reason));
+                }
                 let is_written = self.replace_record(index, expected, &record).await?;
                 tries -= 1;
                 if is_written || tries == 0 {

@@ -278,6 +278,61 @@ impl Clock for Settable {
     }
 }
 
+/// A clock of ours that goes on while our process is stopped.
+#[derive(Debug, Default)]
+struct Stopped {
+    seconds: AtomicU64,
+}
+
+impl Clock for Stopped {
+    fn now(&self) -> Moment {
+        SystemClock.now().plus(Duration::from_secs(self.seconds.load(Ordering::SeqCst)))
+    }
+    fn wall(&self) -> WallMicros {
+        SystemClock.wall()
+    }
+}
+
+/// When it is admitted, our process is stopped for a minute.
+struct Stops {
+    node: Arc<MemoryNode>,
+    clock: Arc<Stopped>,
+}
+
+impl Node for Stops {
+    fn id(&self) -> &NodeId {
+        self.node.id()
+    }
+    fn ask(&self, ask: leasehold::node::Ask) {
+        if let leasehold_core::Request::ReplaceRecord { record, .. } = &*ask.request
+            && record.contains("state=admitted")
+        {
+            self.clock.seconds.store(60, Ordering::SeqCst);
+        }
+        self.node.ask(ask);
+    }
+    fn generation(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.node.generation()
+    }
+}
+
+/// Meanwhile somebody else may have set the cluster up, locks may have been granted, and nodes may have
+/// lost them.
+#[tokio::test]
+async fn init_writes_nothing_by_what_nodes_said_long_ago() {
+    let all = nodes(&["a", "b", "c"]);
+    let clock = Arc::new(Stopped::default());
+    let stops = Arc::new(Stops { node: all[0].clone(), clock: clock.clone() });
+    let list = vec![stops as Arc<dyn Node>, all[1].clone(), all[2].clone()];
+    let settings = Locks::builder().nodes(list).clock(clock).max_ttl(Duration::from_secs(3600));
+    let locks = settings.open().await.unwrap();
+    let error = locks.init().await.unwrap_err().to_string();
+    assert!(error.contains("node b: it was asked too long ago"), "{error}");
+    let states: Vec<_> = locks.nodes().into_iter().map(|node| node.state).collect();
+    assert!(matches!(states[1], NodeState::Quarantined { .. }), "{states:?}");
+    assert!(matches!(states[2], NodeState::Quarantined { .. }), "{states:?}");
+}
+
 /// The clocks were wrong when the two gave their fence, and are right when they leave: no clock tells
 /// the others how far fences had come.
 #[tokio::test]

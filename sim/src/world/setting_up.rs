@@ -68,7 +68,9 @@ impl World {
         tries: usize,
     ) {
         let home = self.addresses.home(node);
-        if self.servers[home].is_down || self.is_calm {
+        let now = Moment::from_nanos(self.now);
+        let is_stale = self.setting_up.as_ref().is_none_or(|init| init.is_stale(now));
+        if self.servers[home].is_down || self.is_calm || is_stale {
             return;
         }
         let before = self.servers[home].table.record().map(str::to_owned);
