@@ -98,7 +98,8 @@ function tell(quorum, nodes) {
 }
 
 function wordsOfToggle(all, wrong) {
-  if (all_wanted) return wrong === 0 ? "Hide nodes" : "Hide healthy nodes";
+  if (all_wanted) return wrong === 0 ? "Hide nodes" : wrong === all ? "Hide details" : "Hide healthy nodes";
+  if (wrong === all) return "Show details";
   if (wrong > 0) return `Show all ${all} nodes`;
   return all === 1 ? "Show the node" : "Show nodes";
 }
@@ -111,7 +112,7 @@ export function tickCluster() {
   const button = byId("nodes-toggle");
   setText(button, wordsOfToggle(nodes.length, wrong.length));
   setAttribute(button, "aria-expanded", String(all_wanted));
-  button.hidden = wrong.length === nodes.length;
+  button.hidden = nodes.length === 0;
   byId("nodes").hidden = shown.length === 0;
-  showNodes(shown);
+  showNodes(shown, !all_wanted);
 }

@@ -36,7 +36,6 @@ export function makeRow(lock) {
     cell("Held for", { class: "number age", "data-part": "age" }),
     cell("Time left", { class: "number time-left", "data-part": "left" }),
     cell("Waiting here", { class: "number waiting", "data-part": "waiters" }),
-    cell("Fence", { class: "fence digits", "data-part": "fence" }),
   );
 }
 
@@ -48,8 +47,8 @@ export function fillRow(row, lock, received_at) {
   row.dataset.name = lock.name;
   setText(part(row, "holder"), lock.holder ?? (lock.state === "split" ? "nobody has a quorum" : "nobody"));
   setText(part(row, "reason"), lock.reason ?? "");
-  setText(part(row, "fence"), lock.fence ?? "–");
-  setText(part(row, "waiters"), lock.waiters === 0 ? "–" : number(lock.waiters));
+  setAttribute(part(row, "holder"), "title", lock.fence === null ? "" : `fence ${lock.fence}`);
+  setText(part(row, "waiters"), lock.waiters === 0 ? "" : number(lock.waiters));
   setAttribute(part(row, "waiters"), "data-any", lock.waiters > 0 ? "yes" : null);
   setAttribute(row, "data-state", lock.state);
   fillTimes(row);

@@ -21,7 +21,6 @@ const COLUMNS = [
   { key: "held", label: "Held for", first: "-", number: true },
   { key: "left", label: "Time left", number: true },
   { key: "waiting", label: "Waiting here", first: "-", number: true, long: "requests that wait at this instance" },
-  { label: "Fence", class: "fence" },
 ];
 const LONGEST_FIRST = "-held";
 
@@ -45,8 +44,7 @@ export function startLocks() {
 }
 
 function makeHead(column) {
-  const attributes = { role: "columnheader", scope: "col", class: column.number ? "number" : (column.class ?? null) };
-  if (!column.key) return h("th", attributes, column.label);
+  const attributes = { role: "columnheader", scope: "col", class: column.number ? "number" : null };
   const more = column.long ? h("span", { class: "off-screen" }, ` (${column.long})`) : null;
   const button = h("button", { type: "button", class: "sort", title: column.long ?? null }, column.label, more);
   button.addEventListener("click", () => sortBy(column));
@@ -140,6 +138,9 @@ export function showLocks() {
   setText(byId("locks-empty"), wanted.search === "" ? "No lock is held." : `No lock matches “${wanted.search}”.`);
   byId("locks-empty").hidden = items.length > 0 || Boolean(table.error);
   byId("locks-table").hidden = items.length === 0;
+  // A column of nothing says nothing.
+  const { waiters } = model.overview.locks;
+  setAttribute(byId("locks-table"), "data-waiting", waiters > 0 || wanted.sort.endsWith("waiting") ? "yes" : "no");
   reconcile(
     byId("lock-rows"),
     items,

@@ -8,9 +8,11 @@ export function isWell(node) {
   return node.state === "up" && !node.warning;
 }
 
-export function showNodes(nodes) {
+/** In brief: what is wrong and why, without what was measured. */
+export function showNodes(nodes, is_brief) {
   const has_words = nodes.some((node) => node.why || node.warning);
   setAttribute(document.getElementById("nodes"), "data-why", has_words ? "yes" : "no");
+  setAttribute(document.getElementById("nodes"), "data-brief", is_brief ? "yes" : null);
   reconcile(document.getElementById("node-rows"), nodes, (node) => node.node, makeNode, fillNode);
 }
 
@@ -27,11 +29,11 @@ function makeNode(node) {
       h("span", { "data-part": "sign" }),
       h("span", { "data-part": "state" }),
     ),
-    cell("round-trip", "Round trip", { class: "number" }),
-    cell("offset", "Clock offset", { class: "number" }),
-    cell("version", "Version"),
-    cell("life", "Life", { class: "life" }),
     cell("why", "Why", { class: "why" }),
+    cell("round-trip", "Round trip", { class: "number detail" }),
+    cell("offset", "Clock offset", { class: "number detail" }),
+    cell("version", "Version", { class: "detail" }),
+    cell("life", "Life", { class: "life detail" }),
   );
 }
 

@@ -30,7 +30,7 @@ const CURVES = [
   { label: "Acquired", write: perSecond, values: over(5, mean, column("acquired")), least_top: 1 },
   { label: "Time to acquire", note: "p99", write: latency, values: over(15, most, column("p99")), least_top: 1 },
   { label: "Contention", note: "in 1 min", write: percent, values: contention, least_top: 0.1 },
-  { label: "Locks held", note: "everywhere", write: number, values: column("held"), least_top: 1 },
+  { label: "Locks held", note: "at all instances", write: number, latest: () => model.overview?.locks.held, values: column("held"), least_top: 1 },
   { label: "Failed", write: perSecond, values: column("failed"), least_top: 1, only_if_any: true },
 ];
 
@@ -104,7 +104,9 @@ class Spark {
   write() {
     if (!this.values) return;
     const at = this.under ?? this.values.length - 1;
-    setText(this.value, this.spec.write(this.values[at] ?? null));
+    // The count beside the table and the one here are of the same moment.
+    const latest = this.under === null ? this.spec.latest?.() : undefined;
+    setText(this.value, this.spec.write(latest ?? this.values[at] ?? null));
     setText(this.note, this.under === null ? (this.spec.note ?? "") : `at ${clock(new Date(this.times[at] * 1000))}`);
   }
 
@@ -137,14 +139,17 @@ export function startSparks() {
 }
 
 export function showSparks() {
-  if (drawn_version === model.points_version) return;
+  if (drawn_version === model.points_version) {
+    sparks.filter((spark) => spark.spec.latest).forEach((spark) => spark.write());
+    return;
+  }
   const is_first = drawn_version < 0;
   drawn_version = model.points_version;
   const times = model.points.map((point) => point[COLUMN.at]);
   const there = times.length > 0 ? times.at(-1) - times[0] : 0;
   const whole = there + 1;
   const length = whole < 60 ? `${whole} s` : `${Math.floor(whole / 60)} min`;
-  setText(document.getElementById("rates-span"), there > 0 ? `last ${length}` : "");
+  setText(document.getElementById("rates-span"), there > 0 ? `of this instance, last ${length}` : "of this instance");
   for (const spark of sparks) {
     spark.draw(times, Math.max(SHORTEST_S, there));
     if (is_first) spark.describe();
