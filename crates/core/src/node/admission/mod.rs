@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock_watch::Bounds;
+use crate::node::clock_watch::Bounds;
 use crate::{
     ClockJump, ClockSample, ClockWatch, Drift, Facts, Fence, Fingerprint, Line, MemberName, Moment,
     NodeError, Origin, Peers, Record, RecordState, Request, Role, WallMicros,
@@ -1114,7 +1114,7 @@ impl fmt::Display for Cause {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock_tests::Cluster;
+    use crate::node::clock_tests::Cluster;
     use crate::{Roster, ServerFacts, WallMicros};
 
     const SECOND: u64 = 1_000_000;
