@@ -36,11 +36,11 @@ pub use node::{
     Admission, AdmissionPolicy, AdmissionStep, Answer, Cause, ClockJump, ClockSample, ClockWatch,
     Facts, Fingerprint, Line, LockTable, MemberName, NO_REPLICATION, NodeError, Origin, Owner,
     Pass, Peers, Record, RecordError, RecordState, Reply, Request, Role, Roster, ServerFacts,
-    Sighting, Standing, WallMicros, quarantine,
+    Sighting, Standing, quarantine,
 };
 pub use quorum::{Outlook, Proposals, Quorum, Tally};
 pub use wait::{Backoff, RetryPolicy};
 pub use word::{
     Drift, Fence, Holder, HolderError, LABEL_BYTES_MAX, Lease, LeaseState, LockName, Moment,
-    NAME_BYTES_MAX, NameError, TTL_MIN, Ttl, TtlError,
+    NAME_BYTES_MAX, NameError, TTL_MIN, Ttl, TtlError, WallMicros,
 };

@@ -6,6 +6,7 @@ mod clock_tests;
 mod clock_watch;
 mod record;
 mod reply;
+mod request;
 mod roster;
 mod table;
 
@@ -13,8 +14,8 @@ pub use admission::{Admission, AdmissionPolicy, AdmissionStep, Cause, Pass, Stan
 pub use clock_watch::{ClockJump, ClockSample, ClockWatch};
 pub use record::{Fingerprint, MemberName, Origin, Record, RecordError, RecordState};
 pub use reply::{
-    Answer, Facts, NO_REPLICATION, NodeError, Owner, Reply, Request, Role, ServerFacts, Sighting,
-    WallMicros,
+    Answer, Facts, NO_REPLICATION, NodeError, Owner, Reply, Role, ServerFacts, Sighting,
 };
+pub use request::Request;
 pub use roster::{Line, Peers, Roster};
 pub use table::LockTable;

@@ -10,4 +10,4 @@ pub use fence::Fence;
 pub use holder::{Holder, HolderError, LABEL_BYTES_MAX};
 pub use lease::{Lease, LeaseState};
 pub use name::{LockName, NAME_BYTES_MAX, NameError};
-pub use time::{Drift, Moment, TTL_MIN, Ttl, TtlError};
+pub use time::{Drift, Moment, TTL_MIN, Ttl, TtlError, WallMicros};
