@@ -5,9 +5,10 @@
 //! simulated and model-checked with the very code that runs in production.
 //!
 //! * Words: [`LockName`], [`Holder`], [`Ttl`], [`Fence`], [`Lease`].
-//! * One node: [`LockTable`] is what a node does, as a function; [`Request`] and [`Reply`] are the
-//!   only words exchanged with it; [`Admission`] decides whether its answers count, [`Roster`] that
-//!   no server is counted twice and none whose clock is off the others'.
+//! * One node: [`Row`] has the rules for one lock, [`LockTable`] is what a node does, as a function;
+//!   [`Request`] and [`Reply`] are the only words exchanged with it; [`Admission`] decides whether
+//!   its answers count, [`Roster`] that no server is counted twice and none whose clock is off the
+//!   others'.
 //! * Member lists: [`Init`] admits the nodes of a new one, [`Succession`] changes one.
 //! * Many nodes: [`Quorum`] counts, [`rounds`] put one question to all nodes.
 //! * Time: [`Keeper`] decides when to extend and when a lease is lost, [`Backoff`] when to ask again,
@@ -35,7 +36,7 @@ pub use members::{Init, InitRefusal, MemberList, Side, Succession, SuccessionSte
 pub use node::{
     Admission, AdmissionPolicy, AdmissionStep, Answer, Cause, ClockJump, ClockSample, ClockWatch,
     Facts, Fingerprint, Line, LockTable, MemberName, NO_REPLICATION, NodeError, Origin, Owner,
-    Pass, Peers, Record, RecordError, RecordState, Reply, Request, Role, Roster, ServerFacts,
+    Pass, Peers, Record, RecordError, RecordState, Reply, Request, Role, Roster, Row, ServerFacts,
     Sighting, Standing, quarantine,
 };
 pub use quorum::{Outlook, Proposals, Quorum, Tally};

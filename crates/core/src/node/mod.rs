@@ -8,6 +8,7 @@ mod record;
 mod reply;
 mod request;
 mod roster;
+mod row;
 mod table;
 
 pub use admission::{Admission, AdmissionPolicy, AdmissionStep, Cause, Pass, Standing, quarantine};
@@ -18,4 +19,5 @@ pub use reply::{
 };
 pub use request::Request;
 pub use roster::{Line, Peers, Roster};
+pub use row::Row;
 pub use table::LockTable;

@@ -98,6 +98,11 @@ impl Request {
         }
     }
 
+    /// Whether a node with this record carries it out for somebody who expects `identity` there.
+    pub fn may_come_from(&self, identity: Option<&str>, record: Option<&str>) -> bool {
+        !self.needs_identity() || (identity.is_some() && identity == record)
+    }
+
     /// Whether the node must be told which identity is expected.
     pub fn needs_identity(&self) -> bool {
         matches!(
