@@ -5,54 +5,43 @@
 //! simulated and model-checked with the very code that runs in production.
 //!
 //! * Words: [`LockName`], [`Holder`], [`Ttl`], [`Fence`], [`Lease`].
-//! * One node: [`LockTable`] is what a node does, as a function; [`Request`] and [`Reply`] are the
-//!   only words exchanged with it; [`Admission`] decides whether its answers count, [`Roster`] that
-//!   no server is counted twice and none whose clock is off the others'.
+//! * One node: [`Row`] has the rules for one lock, [`LockTable`] is what a node does, as a function;
+//!   [`Request`] and [`Reply`] are the only words exchanged with it; [`Admission`] decides whether
+//!   its answers count, [`Roster`] that no server is counted twice and none whose clock is off the
+//!   others'.
 //! * Member lists: [`Init`] admits the nodes of a new one, [`Succession`] changes one.
 //! * Many nodes: [`Quorum`] counts, [`rounds`] put one question to all nodes.
 //! * Time: [`Keeper`] decides when to extend and when a lease is lost, [`Backoff`] when to ask again,
 //!   [`Proposals`] which number to ask for.
 
-mod admission;
-mod backoff;
-#[cfg(test)]
-mod clock_tests;
-mod clock_watch;
-mod ends;
-mod fence;
 #[cfg(test)]
 mod fuzz;
-mod holder;
-mod keeper;
-mod lease;
-mod lock_table;
+mod hold;
 mod members;
-mod message;
-mod name;
-mod proposals;
+mod node;
 mod quorum;
-mod record;
-mod roster;
-pub mod rounds;
-mod time;
+mod wait;
+mod word;
 
-pub use admission::{Admission, AdmissionPolicy, AdmissionStep, Cause, Pass, Standing, quarantine};
-pub use backoff::{Backoff, RetryPolicy};
-pub use clock_watch::{ClockJump, ClockSample, ClockWatch};
-pub use ends::Ends;
-pub use fence::Fence;
-pub use holder::{Holder, HolderError, LABEL_BYTES_MAX};
-pub use keeper::{Keeper, KeeperStep, LossReason};
-pub use lease::{Lease, LeaseState};
-pub use lock_table::LockTable;
+/// One question put to all nodes, and what their answers amount to.
+pub mod rounds {
+    pub use crate::quorum::{
+        AcquireRound, AcquireSpec, AcquireStep, Ballot, ExtendRound, ExtendStep, ForceRound,
+        ForceStep, Refusal, ReleaseRound, ReleaseStep, Vote,
+    };
+}
+
+pub use hold::{Ends, Keeper, KeeperStep, LossReason};
 pub use members::{Init, InitRefusal, MemberList, Side, Succession, SuccessionStep, Told};
-pub use message::{
-    Answer, Facts, NO_REPLICATION, NodeError, Owner, Reply, Request, Role, ServerFacts, Sighting,
-    WallMicros,
+pub use node::{
+    Admission, AdmissionPolicy, AdmissionStep, Answer, Cause, ClockJump, ClockSample, ClockWatch,
+    Facts, Fingerprint, Line, LockTable, MemberName, NO_REPLICATION, NodeError, Origin, Owner,
+    Pass, Peers, Record, RecordError, RecordState, Reply, Request, Role, Roster, Row, ServerFacts,
+    Sighting, Standing, quarantine,
 };
-pub use name::{LockName, NAME_BYTES_MAX, NameError};
-pub use proposals::{Outlook, Proposals};
-pub use quorum::{Quorum, Tally};
-pub use record::{Fingerprint, MemberName, Origin, Record, RecordError, RecordState};
-pub use roster::{Line, Peers, Roster};
-pub use time::{Drift, Moment, TTL_MIN, Ttl, TtlError};
+pub use quorum::{Outlook, Proposals, Quorum, Tally};
+pub use wait::{Backoff, RetryPolicy};
+pub use word::{
+    Drift, Fence, Holder, HolderError, LABEL_BYTES_MAX, Lease, LeaseState, LockName, Moment,
+    NAME_BYTES_MAX, NameError, TTL_MIN, Ttl, TtlError, WallMicros,
+};

@@ -638,6 +638,18 @@ pub(crate) async fn a_claim_that_nobody_confirms_writes_nothing(backend: &Backen
     assert!(next.fence() > held.fence && next.fence() < most, "{}", next.fence());
 }
 
+pub(crate) async fn an_extension_by_a_shorter_time_takes_nothing_away(backend: &Backend) {
+    let (ours, theirs) = (backend.open().await, backend.open().await);
+    let long = ours.lock("l").ttl(LONG).acquire().await.unwrap().detach();
+    eventually("all nodes", || async { owners(&theirs, "l").await.len() == backend.nodes }).await;
+    let mut short = long.clone();
+    short.ttl = KEPT;
+    assert!(ours.extend(&short).await.is_ok());
+    let left = theirs.inspect("l").await.unwrap().expires_in().unwrap();
+    assert!(left > LONG / 2, "{left:?}");
+    assert_eq!(ours.release(&long).await, ReleaseOutcome::Released);
+}
+
 pub(crate) async fn waiting_tells_every_refusal(backend: &Backend) {
     let (ours, theirs) = (backend.open().await, backend.open().await);
     let _guard = ours.lock("l").ttl(LONG).holder("ana").acquire().await.unwrap();

@@ -1,9 +1,9 @@
 //! One SQLite file as a node, for all processes of one machine.
 //!
 //! Here is the node. `desk` decides whether the caller or the node's thread carries a request out,
-//! `worker` does it, `table` has the statements and `judge` the rules for what they refuse, `file`
-//! how the file is found, made and checked, `checkpoint` writes its journal back, `whereabouts`
-//! notices that it went away, also while `leases` says that somebody holds one, `patience` is how other processes are waited for. `line` has the
+//! `worker` does it, `table` has the statements, `file` how the file is found, made and checked.
+//! `checkpoint` writes its journal back, `whereabouts` notices that it went away, also while `leases`
+//! says that somebody holds one, `patience` is how other processes are waited for. `line` has the
 //! waiters of all processes, `hints` those of this one, and `bell` is how processes tell each other.
 //!
 //! Owners expire by the machine's boot-time clock, which all its processes share and which no
@@ -15,7 +15,6 @@ mod desk;
 mod error;
 mod file;
 mod hints;
-mod judge;
 mod leases;
 mod line;
 mod patience;

@@ -1,21 +1,21 @@
-//! What the node does with the file: each request one transaction, answered like
-//! [`leasehold_core::LockTable`].
+//! What the node does with the file: each request one transaction. The rules of a lock are those of
+//! [`Row`]; here a row is read, and written if it was changed.
 //!
-//! Acquire, extend and release first try the one statement that does it all if the answer is yes.
-//! If it changed nothing, the lock is looked at and judged; a refusal is then answered as of that
-//! look, and anything that still has to be written is judged again under the write lock.
+//! Acquire, extend and release first try the one statement that does it all if the answer is yes: to
+//! read, judge and write would cost a fifth more. If it changed nothing, the row is read and judged;
+//! a refusal is then answered as of that look, and anything that still has to be written is judged
+//! again under the write lock.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold_core::{
-    Facts, Fence, LockName, Moment, NO_REPLICATION, Owner, Record, Reply, Request, Role,
-    ServerFacts, Sighting,
+    Facts, Fence, LockName, Moment, NO_REPLICATION, Owner, Record, Reply, Request, Role, Row,
+    ServerFacts,
 };
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
-use super::judge::{Look, Step, Write};
 use super::nanos;
 use super::patience::patiently;
 use crate::clock::Clock;
@@ -63,6 +63,21 @@ const FORGET: &str = "
      WHERE name > ?1 AND name <= ?2 AND (owner IS NULL OR expires <= ?3)
        AND fence < min(?4, (SELECT floor FROM meta))";
 
+/// One request, and what it needs to be carried out.
+pub(super) struct Step<'a> {
+    pub(super) request: &'a Request,
+    pub(super) identity: Option<&'a str>,
+    /// Until when other processes are waited for.
+    pub(super) until: Instant,
+}
+
+/// The record and one lock, as they stand in the file.
+struct Look {
+    record: Option<String>,
+    floor: Fence,
+    row: Row,
+}
+
 /// The tables in the open file.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -84,7 +99,7 @@ impl Table {
             | Request::ForceRelease { lock, .. } => self.change(step, lock),
             Request::Inspect { lock } => patiently(step.until, || {
                 let now = self.clock.now();
-                Ok(Reply::Seen(self.look(lock, now)?.sighting(lock.clone(), now)))
+                Ok(Reply::Seen(self.look(lock)?.row.sighting(now, lock)))
             }),
             Request::List { prefix } => patiently(step.until, || self.list(prefix)),
             Request::Probe => patiently(step.until, || self.probe()),
@@ -103,28 +118,52 @@ impl Table {
         if let Some(done) = patiently(step.until, || self.at_once(step))? {
             return Ok(done);
         }
-        let (refusal, write) = patiently(step.until, || {
-            let now = self.clock.now();
-            Ok(self.look(lock, now)?.judge(now, self.clock.wall(), step))
-        })?;
+        let (refusal, write) = patiently(step.until, || self.judge(step, lock, self.clock.now()))?;
         if write.is_none() {
             return Ok(refusal);
         }
         patiently(step.until, || {
             let transaction = self.begin()?;
             let now = self.clock.now();
-            let (reply, write) = self.look(lock, now)?.judge(now, self.clock.wall(), step);
-            if let Some(Write { owner, fence }) = write {
-                let (holder, expires, ttl) = owner
-                    .map_or((None, None, None), |(holder, at, ttl)| {
-                        (Some(holder), Some(nanos(at)), Some(duration_nanos(ttl)))
-                    });
-                let row = params![lock.as_str(), holder, expires, ttl, number(fence)];
-                self.execute(WRITE, row)?;
+            let (reply, write) = self.judge(step, lock, now)?;
+            if let Some(row) = write {
+                self.write(lock, now, &row)?;
             }
             transaction.commit()?;
             Ok(reply)
         })
+    }
+
+    /// The answer by what stands in the file, and the row that makes it true if that is another one.
+    fn judge(
+        &self,
+        step: &Step<'_>,
+        lock: &LockName,
+        now: Moment,
+    ) -> rusqlite::Result<(Reply, Option<Row>)> {
+        let Look { record, floor, row } = self.look(lock)?;
+        if !step.request.may_come_from(step.identity, record.as_deref()) {
+            return Ok((Reply::Stranger { record }, None));
+        }
+        let mut after = row.clone();
+        let reply = after.apply(floor, now, self.clock.wall(), step.request);
+        Ok((reply, Some(after).filter(|after| *after != row)))
+    }
+
+    fn write(&self, lock: &LockName, now: Moment, row: &Row) -> rusqlite::Result<bool> {
+        let owner = row.owner.as_ref().and_then(|(owner, until)| match owner {
+            Owner::Holder(holder) => Some((holder.as_str(), *until)),
+            // No rule makes anything else an owner, or changes the row of one.
+            Owner::OtherLibrary { .. } | Owner::ForeignKey { .. } => None,
+        });
+        let row = params![
+            lock.as_str(),
+            owner.map(|(holder, _)| holder),
+            owner.map(|(_, until)| nanos(until)),
+            owner.map(|(_, until)| duration_nanos(until.since(now))),
+            row.fence.map(number),
+        ];
+        self.execute(WRITE, row)
     }
 
     /// The whole request in one statement, if the answer is yes.
@@ -171,20 +210,15 @@ impl Table {
 
     /// Whether nobody owns the lock.
     pub(super) fn is_free(&self, lock: &LockName, until: Instant) -> rusqlite::Result<bool> {
-        patiently(until, || Ok(self.look(lock, self.clock.now())?.owner.is_none()))
+        patiently(until, || Ok(self.look(lock)?.row.owner_at(self.clock.now()).is_none()))
     }
 
-    fn look(&self, lock: &LockName, now: Moment) -> rusqlite::Result<Look> {
+    fn look(&self, lock: &LockName) -> rusqlite::Result<Look> {
         let mut look = self.connection.prepare_cached(LOOK)?;
         look.query_row([lock.as_str()], |row| {
-            let owner: Option<String> = row.get(2)?;
-            let until = row.get::<_, Option<i64>>(3)?.map(moment).unwrap_or_default();
-            Ok(Look {
-                record: row.get(0)?,
-                floor: fence(row, 1)?.unwrap_or_default(),
-                owner: owner.map(|owner| (owner, until)).filter(|(_, until)| *until > now),
-                fence: fence(row, 4)?,
-            })
+            let (record, floor) = (row.get(0)?, fence(row, 1)?.unwrap_or_default());
+            let row = Row { owner: owner(row, 2, 3)?, fence: fence(row, 4)? };
+            Ok(Look { record, floor, row })
         })
     }
 
@@ -200,13 +234,8 @@ impl Table {
                 break;
             }
             let Ok(lock) = LockName::new(&name) else { continue };
-            let owner: String = row.get(1)?;
-            locks.push(Sighting {
-                lock,
-                owner: Some(Owner::from_value(owner.as_bytes())),
-                expires_in: Some(moment(row.get(2)?).since(now)),
-                fence: fence(row, 3)?,
-            });
+            let row = Row { owner: owner(row, 1, 2)?, fence: fence(row, 3)? };
+            locks.push(row.sighting(now, &lock));
         }
         Ok(Reply::Locks(locks))
     }
@@ -242,7 +271,7 @@ impl Table {
             let stretch = patiently(step.until, || {
                 let transaction = self.begin()?;
                 let record = self.record()?;
-                if step.identity.is_none() || record.as_deref() != step.identity {
+                if !step.request.may_come_from(step.identity, record.as_deref()) {
                     return Ok(Err(Reply::Stranger { record }));
                 }
                 let to: Option<String> = self
@@ -290,8 +319,19 @@ fn number(fence: Fence) -> i64 {
     i64::try_from(fence.get()).unwrap_or(i64::MAX)
 }
 
+/// Who stands in the file as the owner, and until when.
+fn owner(
+    row: &rusqlite::Row<'_>,
+    column: usize,
+    until: usize,
+) -> rusqlite::Result<Option<(Owner, Moment)>> {
+    let Some(value) = row.get_ref(column)?.as_str_or_null()? else { return Ok(None) };
+    let until = row.get::<_, Option<i64>>(until)?.map(moment).unwrap_or_default();
+    Ok(Some((Owner::from_value(value.as_bytes()), until)))
+}
+
 /// A number that is no fence is damage, and must not be taken for a small one.
-fn fence(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Fence>> {
+fn fence(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<Fence>> {
     let Some(number) = row.get::<_, Option<i64>>(column)? else { return Ok(None) };
     let fence = u64::try_from(number).ok().and_then(Fence::new);
     fence.map(Some).ok_or(rusqlite::Error::IntegralValueOutOfRange(column, number))

@@ -5,7 +5,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use crate::clock_watch::Bounds;
+use super::clock_watch::Bounds;
 use crate::{
     Admission, AdmissionPolicy, Cause, ClockSample, Facts, Fence, MemberName, Moment, Quorum,
     Record, RecordState, Standing, WallMicros,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::rounds::{ExtendRound, ExtendStep};
+use crate::quorum::{ExtendRound, ExtendStep};
 use crate::{Drift, Fence, Lease, Moment, Quorum};
 
 /// Why a holder may no longer believe that it holds.

@@ -1,11 +1,10 @@
-//! What one node does, as a function of its state, the time and the request. The memory node and
-//! the simulation run this code; every other node is tested to answer like it.
+//! What one node does, as a function of its state, the time and the request: the identity record, and a
+//! [`Row`] per lock, which has the rules. The memory node, the model and the simulation run this code;
+//! every other node is tested to answer like it.
 
 use std::collections::BTreeMap;
 
-use crate::{
-    Fence, Holder, LockName, Moment, Owner, Record, Reply, Request, Sighting, Ttl, WallMicros,
-};
+use crate::{Fence, Holder, LockName, Moment, Owner, Record, Reply, Request, Row, WallMicros};
 
 /// The memory of one node: an owner and a fence per lock name, and the identity record.
 ///
@@ -15,13 +14,7 @@ use crate::{
 pub struct LockTable {
     record: Option<String>,
     floor: Fence,
-    locks: BTreeMap<LockName, Entry>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Entry {
-    owner: Option<(Holder, Moment)>,
-    fence: Option<Fence>,
+    locks: BTreeMap<LockName, Row>,
 }
 
 impl LockTable {
@@ -46,13 +39,15 @@ impl LockTable {
     }
 
     fn fences(&self) -> impl Iterator<Item = Fence> {
-        self.locks.values().filter_map(|entry| entry.fence)
+        self.locks.values().filter_map(|row| row.fence)
     }
 
     /// Who owns `lock` at `now`, for those who watch from outside.
     pub fn owner(&self, now: Moment, lock: &LockName) -> Option<&Holder> {
-        let (owner, until) = self.locks.get(lock)?.owner.as_ref()?;
-        (*until > now).then_some(owner)
+        match self.locks.get(lock)?.owner_at(now)? {
+            Owner::Holder(holder) => Some(holder),
+            Owner::OtherLibrary { .. } | Owner::ForeignKey { .. } => None,
+        }
     }
 
     /// One atomic step. `identity` is the record that the asker expects; `clock` is the node's.
@@ -65,32 +60,15 @@ impl LockTable {
         identity: Option<&str>,
         request: &Request,
     ) -> Reply {
-        if request.needs_identity() && (identity.is_none() || identity != self.record.as_deref()) {
+        if !request.may_come_from(identity, self.record.as_deref()) {
             return Reply::Stranger { record: self.record.clone() };
         }
-        if let Some(lock) = request.lock() {
-            self.expire(now, lock);
-        }
         match request {
-            Request::Acquire { lock, holder, proposal, ttl } => {
-                self.acquire(now, lock, holder, *proposal, *ttl)
-            }
-            Request::Extend { lock, holder, token, next, unbroken: true, ttl } => {
-                match self.fence_of(lock, holder).filter(|fence| (token..=next).contains(&fence)) {
-                    Some(fence) => self.extend(now, clock, lock, holder, (fence, fence), *ttl),
-                    None => {
-                        Reply::NotHeld { owner: self.owner(now, lock).cloned().map(Owner::Holder) }
-                    }
-                }
-            }
-            Request::Extend { lock, holder, token, next, unbroken: false, ttl } => {
-                self.extend(now, clock, lock, holder, (*token, *next), *ttl)
-            }
-            Request::Release { lock, holder } => self.release(lock, holder),
-            Request::ForceRelease { lock, holder, fence, .. } => {
-                self.force_release(lock, holder, *fence)
-            }
-            Request::Inspect { lock } => Reply::Seen(self.sighting(now, lock)),
+            Request::Acquire { lock, .. }
+            | Request::Extend { lock, .. }
+            | Request::Release { lock, .. }
+            | Request::ForceRelease { lock, .. }
+            | Request::Inspect { lock } => self.apply_to(lock, now, clock, request),
             Request::List { prefix } => self.list(now, prefix),
             Request::Probe => Reply::Stranger { record: self.record.clone() },
             Request::ReplaceRecord { expected, record } => {
@@ -100,105 +78,34 @@ impl LockTable {
         }
     }
 
-    fn acquire(
+    fn apply_to(
         &mut self,
-        now: Moment,
         lock: &LockName,
-        holder: &Holder,
-        proposal: Fence,
-        ttl: Ttl,
-    ) -> Reply {
-        let fence = self.fence(lock);
-        if let Some(busy) = self.busy(now, lock, holder) {
-            return busy;
-        }
-        // Strictly: a node gives each number at most once, and ownership only together with it.
-        if proposal <= fence {
-            return Reply::Behind { fence };
-        }
-        let entry = self.locks.entry(lock.clone()).or_default();
-        entry.fence = Some(proposal);
-        entry.owner = Some((holder.clone(), now.plus(ttl.get())));
-        Reply::Granted
-    }
-
-    /// The fence of `lock`, if `holder` is its owner.
-    fn fence_of(&self, lock: &LockName, holder: &Holder) -> Option<Fence> {
-        let entry = self.locks.get(lock)?;
-        entry.owner.as_ref().filter(|(owner, _)| owner == holder)?;
-        entry.fence
-    }
-
-    fn extend(
-        &mut self,
         now: Moment,
         clock: WallMicros,
-        lock: &LockName,
-        holder: &Holder,
-        (token, next): (Fence, Fence),
-        ttl: Ttl,
+        request: &Request,
     ) -> Reply {
-        let fence = self.fence(lock);
-        if fence > next {
-            return Reply::Superseded { fence };
-        }
-        if let Some(busy) = self.busy(now, lock, holder) {
-            return busy;
-        }
-        // An owner wrote the fence itself. Without one, a fence above the token is another's, or
-        // the floor of a node that forgot: such a node says nothing for this lease.
-        if fence > token && self.owner(now, lock).is_none() {
-            return Reply::Superseded { fence };
-        }
-        let entry = self.locks.entry(lock.clone()).or_default();
-        entry.fence = Some(next);
-        // Never shorter: if too few nodes take it in, the holder goes by what it was promised before.
-        let until = now.plus(ttl.get());
-        let kept = entry.owner.take().map(|(_, until)| until);
-        entry.owner = Some((holder.clone(), until.max(kept.unwrap_or_default())));
-        match kept {
-            Some(_) => Reply::Extended { clock },
-            None => Reply::Healed { clock },
-        }
-    }
-
-    fn release(&mut self, lock: &LockName, holder: &Holder) -> Reply {
-        let Some(entry) = self.locks.get_mut(lock) else {
-            return Reply::NotHeld { owner: None };
-        };
-        match &entry.owner {
-            Some((owner, _)) if owner == holder => {
-                entry.owner = None;
-                Reply::Released
+        let Some(row) = self.locks.get_mut(lock) else {
+            let mut row = Row::default();
+            let reply = row.apply(self.floor, now, clock, request);
+            if row != Row::default() {
+                self.locks.insert(lock.clone(), row);
             }
-            other => Reply::NotHeld {
-                owner: other.as_ref().map(|(owner, _)| Owner::Holder(owner.clone())),
-            },
+            return reply;
+        };
+        // Tables that differ in nothing but owners whose time is over shall be equal.
+        if row.owner_at(now).is_none() {
+            row.owner = None;
         }
+        row.apply(self.floor, now, clock, request)
     }
 
-    fn force_release(&mut self, lock: &LockName, holder: &Holder, seen: Fence) -> Reply {
-        let fence = self.fence(lock);
-        let reply = self.release(lock, holder);
-        // A holder is never used twice: as the owner it is the one that was seen, whatever it has
-        // raised the fence to since.
-        if reply != Reply::Released && fence > seen {
-            return Reply::Superseded { fence };
-        }
-        if !matches!(reply, Reply::NotHeld { owner: Some(_) }) {
-            let raised = fence.max(seen).next();
-            self.locks.entry(lock.clone()).or_default().fence = Some(raised);
-        }
-        reply
-    }
-
-    fn list(&mut self, now: Moment, prefix: &str) -> Reply {
-        let owned = self.locks.iter().filter(|(lock, entry)| {
-            lock.as_str().starts_with(prefix)
-                && entry.owner.as_ref().is_some_and(|(_, until)| *until > now)
-        });
-        let names: Vec<_> = owned.map(|(lock, _)| lock.clone()).collect();
-        Reply::Locks(names.iter().map(|lock| self.sighting(now, lock)).collect())
+    fn list(&self, now: Moment, prefix: &str) -> Reply {
+        let is_wanted = |(lock, row): &(&LockName, &Row)| {
+            lock.as_str().starts_with(prefix) && row.owner_at(now).is_some()
+        };
+        let wanted = self.locks.iter().filter(is_wanted);
+        Reply::Locks(wanted.map(|(lock, row)| row.sighting(now, lock)).collect())
     }
 
     fn replace_record(&mut self, expected: Option<&str>, record: &str) -> Reply {
@@ -214,43 +121,11 @@ impl LockTable {
     fn forget_idle(&mut self, now: Moment, below: Fence) -> Reply {
         let below = below.min(self.floor);
         let before = self.locks.len();
-        self.locks.retain(|_, entry| {
-            let is_owned = entry.owner.as_ref().is_some_and(|(_, until)| *until > now);
-            is_owned || entry.fence.is_some_and(|fence| fence >= below)
+        self.locks.retain(|_, row| {
+            let is_owned = row.owner_at(now).is_some();
+            is_owned || row.fence.is_some_and(|fence| fence >= below)
         });
         Reply::Forgot { fences: (before - self.locks.len()) as u64 }
-    }
-
-    fn expire(&mut self, now: Moment, lock: &LockName) {
-        if let Some(entry) = self.locks.get_mut(lock)
-            && entry.owner.as_ref().is_some_and(|(_, until)| *until <= now)
-        {
-            entry.owner = None;
-        }
-    }
-
-    fn fence(&self, lock: &LockName) -> Fence {
-        self.locks.get(lock).and_then(|entry| entry.fence).unwrap_or(self.floor)
-    }
-
-    fn busy(&self, now: Moment, lock: &LockName, asker: &Holder) -> Option<Reply> {
-        let (owner, until) = self.locks.get(lock)?.owner.as_ref()?;
-        (owner != asker).then(|| Reply::Busy {
-            owner: Owner::Holder(owner.clone()),
-            expires_in: Some(until.since(now)),
-            fence: self.fence(lock),
-        })
-    }
-
-    fn sighting(&self, now: Moment, lock: &LockName) -> Sighting {
-        let entry = self.locks.get(lock);
-        let owner = entry.and_then(|entry| entry.owner.as_ref());
-        Sighting {
-            lock: lock.clone(),
-            owner: owner.map(|(owner, _)| Owner::Holder(owner.clone())),
-            expires_in: owner.map(|(_, until)| until.since(now)),
-            fence: entry.and_then(|entry| entry.fence),
-        }
     }
 }
 
@@ -259,7 +134,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Fingerprint, MemberName, Origin, RecordState};
+    use crate::{Fingerprint, MemberName, Origin, RecordState, Ttl};
 
     const CLOCK: WallMicros = WallMicros(7);
 

@@ -1,6 +1,23 @@
-//! Counting votes: how many nodes must agree, and whether they still can.
+//! One question, many votes. Here is the counting: how many nodes must agree, and whether they still
+//! can. Each round puts one question to all nodes and says what their answers amount to; it is told
+//! what each node answered and what time it is, and never sends anything. An answer that comes after
+//! the decision changes nothing, unless an extension failed for want of it.
+
+mod acquire;
+mod ballot;
+mod extend;
+mod force;
+mod proposals;
+mod release;
 
 use std::num::NonZeroUsize;
+
+pub use acquire::{AcquireRound, AcquireSpec, AcquireStep, Refusal};
+pub use ballot::{Ballot, Vote};
+pub use extend::{ExtendRound, ExtendStep};
+pub use force::{ForceRound, ForceStep};
+pub use proposals::{Outlook, Proposals};
+pub use release::{ReleaseRound, ReleaseStep};
 
 /// More than half of the nodes, so that any two quorums share a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Until when each node keeps a lease, as far as its holder knows. A node whose clock goes ahead ends
 //! the lease that much earlier; so do all nodes at once when it is the holder that stood still.
 
-use crate::rounds::Ballot;
+use crate::quorum::Ballot;
 use crate::{ClockJump, Drift, Lease, Moment, Quorum, Reply, Ttl, WallMicros};
 
 /// The ends of one lease, by node.
@@ -92,7 +92,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::rounds::{AcquireRound, AcquireSpec, ExtendRound};
+    use crate::quorum::{AcquireRound, AcquireSpec, ExtendRound};
     use crate::{Answer, Fence, Holder, LockName, NodeError};
 
     const EXACT: Drift = Drift { parts_per_million: 0, fixed: Duration::ZERO };

@@ -1,4 +1,5 @@
-//! The core's only notion of time: a [`Moment`] that somebody else read from a clock.
+//! The core's only notions of time: a [`Moment`] and [`WallMicros`], which somebody else read from a
+//! clock.
 
 use std::fmt;
 use std::time::Duration;
@@ -53,6 +54,10 @@ impl fmt::Debug for Moment {
         write!(f, "{:?}", Duration::from_nanos(self.0))
     }
 }
+
+/// A node's (or a holder's) wall clock: microseconds since the epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct WallMicros(pub u64);
 
 /// How long a node keeps an owner that nobody extends. Whole milliseconds, at least [`TTL_MIN`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

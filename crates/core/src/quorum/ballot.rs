@@ -1,21 +1,7 @@
-//! Rounds: one question put to all nodes, and what the answers amount to.
-//!
-//! A round is told what each node answered and what time it is; it says what to do next. It never
-//! sends anything. An answer that comes after the decision changes nothing, unless an extension
-//! failed for want of it.
-
-mod acquire;
-mod extend;
-mod force;
-mod release;
+//! The votes of one round: what each node answered, and how long it took.
 
 use std::fmt;
 use std::time::Duration;
-
-pub use acquire::{AcquireRound, AcquireSpec, AcquireStep, Refusal};
-pub use extend::{ExtendRound, ExtendStep};
-pub use force::{ForceRound, ForceStep};
-pub use release::{ReleaseRound, ReleaseStep};
 
 use crate::{Answer, Moment, NodeError, Reply};
 
@@ -36,17 +22,17 @@ pub struct Ballot {
 }
 
 impl Ballot {
-    fn new(nodes: usize, asked_at: Moment) -> Self {
+    pub(super) fn new(nodes: usize, asked_at: Moment) -> Self {
         Self { asked_at, votes: vec![None; nodes] }
     }
 
-    fn restart(&mut self, asked_at: Moment) {
+    pub(super) fn restart(&mut self, asked_at: Moment) {
         self.asked_at = asked_at;
         self.votes.iter_mut().for_each(|vote| *vote = None);
     }
 
     /// Takes the first answer of each node and ignores any other.
-    fn cast(&mut self, now: Moment, node: usize, answer: Answer) {
+    pub(super) fn cast(&mut self, now: Moment, node: usize, answer: Answer) {
         let after = now.since(self.asked_at);
         if let Some(vote @ None) = self.votes.get_mut(node) {
             *vote = Some(Vote { answer, after });
@@ -54,7 +40,7 @@ impl Ballot {
     }
 
     /// The same, but an answer takes the place of the silence that was counted before it came.
-    fn cast_late(&mut self, now: Moment, node: usize, answer: Answer) {
+    pub(super) fn cast_late(&mut self, now: Moment, node: usize, answer: Answer) {
         let is_silence = |vote: &Vote| matches!(vote.answer, Err(NodeError::TimedOut { .. }));
         if let Some(vote) = self.votes.get_mut(node) {
             vote.take_if(|vote| is_silence(vote));
@@ -63,18 +49,18 @@ impl Ballot {
     }
 
     /// Whoever has not answered by now is counted as a "no".
-    fn close(&mut self, now: Moment) {
+    pub(super) fn close(&mut self, now: Moment) {
         let after = now.since(self.asked_at);
         for vote in self.votes.iter_mut().filter(|vote| vote.is_none()) {
             *vote = Some(Vote { answer: Err(NodeError::TimedOut { after }), after });
         }
     }
 
-    fn count(&self, wanted: impl Fn(&Reply) -> bool) -> usize {
+    pub(super) fn count(&self, wanted: impl Fn(&Reply) -> bool) -> usize {
         self.replies().filter(|reply| wanted(reply)).count()
     }
 
-    fn waiting(&self) -> usize {
+    pub(super) fn waiting(&self) -> usize {
         self.votes.iter().filter(|vote| vote.is_none()).count()
     }
 

@@ -1,0 +1,5 @@
+//! Waiting for a lock: when to ask again.
+
+mod backoff;
+
+pub use backoff::{Backoff, RetryPolicy};
