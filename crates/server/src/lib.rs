@@ -12,17 +12,13 @@
 
 mod app;
 mod ask;
-mod audit;
 mod body;
 mod caller;
 mod connections;
 mod dashboard;
 mod delivery;
-mod events;
-mod idempotency;
-mod known;
 mod lease_id;
-mod metrics;
+mod ledger;
 mod observer;
 mod problem;
 mod proxies;
@@ -30,7 +26,6 @@ mod routes;
 mod serve;
 mod settings;
 mod shared;
-mod stats;
 mod table;
 mod tls;
 mod tokens;

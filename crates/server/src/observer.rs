@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::app::{App, Listing, RAN_OUT};
-use crate::known::Owned;
+use crate::ledger::known::Owned;
 use crate::table::{self, Wanted};
 use crate::view;
 

@@ -15,11 +15,11 @@ use super::{LeaseAnswer, same_key, typed};
 use crate::app::{App, Asked};
 use crate::ask::{Ask, Json};
 use crate::body::{Body, Response};
-use crate::idempotency::{Known, UnderWay};
 use crate::lease_id;
-use crate::metrics::AttemptOutcome;
+use crate::ledger::idempotency::{Known, UnderWay};
+use crate::ledger::metrics::AttemptOutcome;
+use crate::ledger::stats::Ended;
 use crate::problem::{Kind, Problem};
-use crate::stats::Ended;
 use crate::view;
 use crate::waiting::InLine;
 

@@ -9,7 +9,7 @@ use super::{json_answer, ok, typed};
 use crate::ask::Ask;
 use crate::body::Response;
 use crate::dashboard;
-use crate::metrics;
+use crate::ledger::metrics;
 use crate::problem::{Kind, Problem};
 use crate::view;
 

@@ -18,7 +18,7 @@ use crate::app::App;
 use crate::ask::Ask;
 use crate::body::{Body, Response};
 use crate::caller::Caller;
-use crate::events::{Ear, Event, Listener};
+use crate::ledger::events::{Ear, Event, Listener};
 use crate::observer;
 use crate::problem::Problem;
 
