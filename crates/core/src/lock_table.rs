@@ -235,22 +235,21 @@ impl LockTable {
 
     fn busy(&self, now: Moment, lock: &LockName, asker: &Holder) -> Option<Reply> {
         let (owner, until) = self.locks.get(lock)?.owner.as_ref()?;
-        (owner != asker).then(|| Reply::Busy {
-            owner: Owner::Holder(owner.clone()),
-            expires_in: Some(until.since(now)),
-            fence: self.fence(lock),
+        (owner != asker).then(|| {
+            let left = until.since(now);
+            Reply::busy(Owner::Holder(owner.clone()), Some(left), self.fence(lock))
         })
     }
 
     fn sighting(&self, now: Moment, lock: &LockName) -> Sighting {
         let entry = self.locks.get(lock);
         let owner = entry.and_then(|entry| entry.owner.as_ref());
-        Sighting {
-            lock: lock.clone(),
-            owner: owner.map(|(owner, _)| Owner::Holder(owner.clone())),
-            expires_in: owner.map(|(_, until)| until.since(now)),
-            fence: entry.and_then(|entry| entry.fence),
-        }
+        Sighting::by_voter(
+            lock.clone(),
+            owner.map(|(owner, _)| Owner::Holder(owner.clone())),
+            owner.map(|(_, until)| until.since(now)),
+            entry.and_then(|entry| entry.fence),
+        )
     }
 }
 

@@ -108,20 +108,12 @@ impl Look {
 
     fn busy(&self, now: Moment, asker: &str, fence: Fence) -> Option<Reply> {
         let (owner, until) = self.owner.as_ref().filter(|(owner, _)| owner != asker)?;
-        Some(Reply::Busy {
-            owner: Owner::from_value(owner.as_bytes()),
-            expires_in: Some(until.since(now)),
-            fence,
-        })
+        Some(Reply::busy(Owner::from_value(owner.as_bytes()), Some(until.since(now)), fence))
     }
 
     pub(super) fn sighting(self, lock: LockName, now: Moment) -> Sighting {
-        Sighting {
-            lock,
-            expires_in: self.owner.as_ref().map(|(_, until)| until.since(now)),
-            owner: self.owner.map(owner_of),
-            fence: self.fence,
-        }
+        let expires_in = self.owner.as_ref().map(|(_, until)| until.since(now));
+        Sighting::by_voter(lock, self.owner.map(owner_of), expires_in, self.fence)
     }
 }
 

@@ -201,12 +201,9 @@ impl Table {
             }
             let Ok(lock) = LockName::new(&name) else { continue };
             let owner: String = row.get(1)?;
-            locks.push(Sighting {
-                lock,
-                owner: Some(Owner::from_value(owner.as_bytes())),
-                expires_in: Some(moment(row.get(2)?).since(now)),
-                fence: fence(row, 3)?,
-            });
+            let owner = Some(Owner::from_value(owner.as_bytes()));
+            let left = Some(moment(row.get(2)?).since(now));
+            locks.push(Sighting::by_voter(lock, owner, left, fence(row, 3)?));
         }
         Ok(Reply::Locks(locks))
     }
