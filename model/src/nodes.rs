@@ -291,8 +291,8 @@ impl Nodes {
     pub fn without_fence(&self, reply: u8, drops: bool) -> (u8, bool) {
         let zero = Fence::ZERO;
         let (bare, fence) = match self.reply(reply).clone() {
-            Reply::Busy { owner, expires_in, fence } => {
-                (Reply::Busy { owner, expires_in, fence: zero }, fence)
+            Reply::Busy { owner, expires_in, fence, since } => {
+                (Reply::Busy { owner, expires_in, fence: zero, since }, fence)
             }
             Reply::Behind { fence } => (Reply::Behind { fence: zero }, fence),
             Reply::Superseded { fence } => (Reply::Superseded { fence: zero }, fence),
@@ -361,7 +361,7 @@ fn abridged(reply: Reply) -> Reply {
     match reply {
         Reply::Busy { fence, .. } => {
             let owner = Owner::OtherLibrary { value: String::new() };
-            Reply::Busy { owner, expires_in: None, fence }
+            Reply::Busy { owner, expires_in: None, fence, since: None }
         }
         Reply::Stranger { .. } => Reply::Stranger { record: None },
         Reply::NotHeld { .. } => Reply::NotHeld { owner: None },

@@ -129,13 +129,11 @@ mod tests {
         let answer = |vote| match vote {
             '+' => Some(Ok(Reply::Granted)),
             '-' => None,
-            owner => Some(Ok(Reply::Busy {
-                owner: Owner::from_value(
-                    format!("{owner}:0123456789abcdef0123456789abcdef").as_bytes(),
-                ),
-                expires_in: Some(Duration::from_secs(1)),
-                fence: Fence::ZERO,
-            })),
+            owner => {
+                let value = format!("{owner}:0123456789abcdef0123456789abcdef");
+                let owner = Owner::from_value(value.as_bytes());
+                Some(Ok(Reply::busy(owner, Some(Duration::from_secs(1)), Fence::ZERO)))
+            }
         };
         let report = |(at, vote): (usize, char)| NodeReport {
             node: NodeId::new(format!("{at}")),

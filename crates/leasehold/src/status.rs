@@ -41,7 +41,7 @@ impl LockState {
     }
 }
 
-/// How far a fence may be ahead of our clock and still tell the time: clocks are apart by less.
+/// How far the nodes' time may be ahead of our clock and still be believed: clocks are apart by less.
 const CLOCK_SLACK: Duration = Duration::from_secs(1);
 
 impl LockStatus {
@@ -54,11 +54,11 @@ impl LockStatus {
         }
     }
 
-    /// When its holder acquired it, if the fence tells: fences follow the nodes' clocks, in
-    /// microseconds, unless a clock was wrong before.
+    /// When its holder acquired it, or last refreshed it, as far as the nodes can tell. `None` where
+    /// they name a time that is still to come: a clock was wrong then.
     pub fn since(&self, now: SystemTime) -> Option<SystemTime> {
-        let holder = self.holder().filter(|owner| matches!(owner, Owner::Holder(_)))?;
-        let since = UNIX_EPOCH + Duration::from_micros(self.fence_of(holder)?.get());
+        let since = self.sightings_of(self.holder()?).filter_map(|sighting| sighting.since);
+        let since = UNIX_EPOCH + Duration::from_micros(since.max()?.0);
         (since <= now + CLOCK_SLACK).then_some(since)
     }
 
@@ -87,8 +87,7 @@ impl LockStatus {
     /// The fence with which `owner` acquired it.
     pub fn fence_of(&self, owner: &Owner) -> Option<Fence> {
         // The last round that it asked counts, and is the highest.
-        let own = self.sightings().filter(|sighting| sighting.owner.as_ref() == Some(owner));
-        own.filter_map(|sighting| sighting.fence).max()
+        self.sightings_of(owner).filter_map(|sighting| sighting.fence).max()
     }
 
     /// The highest fence on record, also of attempts that did not succeed.
@@ -101,13 +100,16 @@ impl LockStatus {
     pub fn expires_in(&self) -> Option<Duration> {
         let holder = self.holder()?;
         let mut left: Vec<_> = self
-            .sightings()
-            .filter(|sighting| sighting.owner.as_ref() == Some(holder))
+            .sightings_of(holder)
             .map(|sighting| sighting.expires_in.unwrap_or(Duration::MAX))
             .collect();
         left.sort_unstable();
         let majority = self.nodes.len() / 2 + 1;
         left.get(left.len() - majority).copied().filter(|left| *left < Duration::MAX)
+    }
+
+    fn sightings_of(&self, owner: &Owner) -> impl Iterator<Item = &Sighting> {
+        self.sightings().filter(move |sighting| sighting.owner.as_ref() == Some(owner))
     }
 
     fn sightings(&self) -> impl Iterator<Item = &Sighting> {
@@ -127,9 +129,7 @@ pub(crate) fn merge(answers: Vec<(NodeId, Result<Vec<Sighting>, NodeError>)>) ->
         Err(error) => Err(error.clone()),
         Ok(listed) => {
             let found = listed.iter().find(|sighting| sighting.lock == *name).cloned();
-            let absent =
-                || Sighting { lock: name.clone(), owner: None, expires_in: None, fence: None };
-            Ok(found.unwrap_or_else(absent))
+            Ok(found.unwrap_or_else(|| Sighting::by_voter(name.clone(), None, None, None)))
         }
     };
     names
@@ -231,5 +231,30 @@ impl NodeHealth {
             since: own.map(|record| UNIX_EPOCH + Duration::from_micros(record.born.0)),
             record: notes.record.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::{Holder, WallMicros};
+
+    use super::*;
+
+    #[test]
+    fn since_is_what_the_nodes_say_whatever_the_fence_is() {
+        let (lock, now) = (LockName::new("l").unwrap(), UNIX_EPOCH + Duration::from_secs(1_000));
+        let owner = Owner::Holder(Holder::new("ana", 1).unwrap());
+        let held = |since: Option<u64>| {
+            let fence = Fence::new(7);
+            let sighting = Sighting {
+                since: since.map(|seconds| WallMicros(seconds * 1_000_000)),
+                ..Sighting::by_voter(lock.clone(), Some(owner.clone()), None, fence)
+            };
+            let nodes = vec![(NodeId::new("n"), Ok(sighting))];
+            LockStatus { name: lock.clone(), nodes }.since(now)
+        };
+        assert_eq!(held(Some(990)), Some(now - Duration::from_secs(10)));
+        assert_eq!(held(None), None, "an engine's fence is no time");
+        assert_eq!(held(Some(1_002)), None, "a clock was wrong");
     }
 }

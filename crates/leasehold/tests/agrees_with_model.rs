@@ -294,9 +294,9 @@ fn are_equal(got: &Reply, wanted: &Reply, tolerance: Duration, is_alone: bool) -
         (Reply::Extended { .. }, Reply::Extended { .. })
         | (Reply::Healed { .. }, Reply::Healed { .. }) => true,
         (
-            Reply::Busy { owner: a, expires_in: left_a, fence: at_a },
-            Reply::Busy { owner: b, expires_in: left_b, fence: at_b },
-        ) => a == b && at_a == at_b && near(left_a, left_b),
+            Reply::Busy { owner: a, expires_in: left_a, fence: at_a, since: since_a },
+            Reply::Busy { owner: b, expires_in: left_b, fence: at_b, since: since_b },
+        ) => a == b && at_a == at_b && since_a == since_b && near(left_a, left_b),
         (Reply::Seen(a), Reply::Seen(b)) => alike(a, b),
         (Reply::Locks(a), Reply::Locks(b)) => {
             let sorted = |locks: &[Sighting]| {

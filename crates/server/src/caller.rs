@@ -1,7 +1,6 @@
 //! Who asks, and what they may.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use base64::Engine as _;
@@ -10,6 +9,7 @@ use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use leasehold::LockName;
 use serde_json::json;
 
+use crate::access::UnderWay;
 use crate::app::App;
 use crate::problem::{Kind, Problem};
 use crate::tokens::Token;
@@ -28,17 +28,18 @@ impl Caller {
     /// Whoever sent these headers from this address.
     pub(crate) fn of(app: &App, headers: &HeaderMap, from: &Arc<str>) -> Result<Self, Problem> {
         let refuse = |kind, why| {
-            app.refused((from, from), None, why);
+            app.ledger.denied((from, from), None, why);
             Problem::new(kind, why)
         };
+        let begin = |name| app.access.begin(name, app.limits().max_requests_per_token);
         is_own_page(headers).map_err(|why| refuse(Kind::Forbidden, why))?;
-        let access = app.access();
+        let access = app.access.rules();
         let Some(tokens) = &access.tokens else {
             if !is_plain_host(headers) {
                 let why = "without tokens the server must be called by its address or as localhost";
                 return Err(refuse(Kind::Forbidden, why));
             }
-            let under_way = UnderWay::begin(app, from)?;
+            let under_way = begin(from)?;
             let (name, from) = (from.clone(), from.clone());
             return Ok(Self { name, from, token: None, _under_way: under_way });
         };
@@ -55,14 +56,14 @@ impl Caller {
             });
         };
         let name = token.name.clone();
-        let under_way = UnderWay::begin(app, &name)?;
+        let under_way = begin(&name)?;
         Ok(Self { name, from: from.clone(), token: Some(token), _under_way: under_way })
     }
 
     /// Refuses, for the record.
     fn refuse(&self, app: &App, needs: String, lock: Option<&LockName>) -> Problem {
         let detail = format!("`{}` lacks the scope {needs}", self.name);
-        app.refused(self.who(), lock, &detail);
+        app.ledger.denied(self.who(), lock, &detail);
         Problem::new(Kind::Forbidden, detail).with("needs", json!(needs))
     }
 
@@ -164,37 +165,6 @@ fn is_plain_host(headers: &HeaderMap) -> bool {
         None => host.split(':').next().unwrap_or_default(),
     };
     name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok()
-}
-
-/// Counts a request until it is dropped.
-struct UnderWay {
-    counts: Arc<Mutex<HashMap<Arc<str>, usize>>>,
-    name: Arc<str>,
-}
-
-impl UnderWay {
-    fn begin(app: &App, name: &Arc<str>) -> Result<Self, Problem> {
-        let mut counts = app.under_way.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(name.clone()).or_default();
-        if *count >= app.limits().max_requests_per_token {
-            let detail = format!("{count} requests of `{name}` are under way already");
-            return Err(Problem::new(Kind::TooManyRequests, detail));
-        }
-        *count += 1;
-        Ok(Self { counts: app.under_way.clone(), name: name.clone() })
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.name) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.name);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -7,22 +7,19 @@
 //! ```text
 //!  serve: connections, limits, TLS ──►  routes: parse, one call, answer ──►  leasehold::Locks
 //!                                         │
-//!                                         └──►  events · metrics · stats     (may be forgotten)
+//!                                         └──►  ledger: one method per fact  (may be forgotten)
 //! ```
 
+mod access;
 mod app;
 mod ask;
-mod audit;
 mod body;
 mod caller;
 mod connections;
 mod dashboard;
 mod delivery;
-mod events;
-mod idempotency;
-mod known;
 mod lease_id;
-mod metrics;
+mod ledger;
 mod observer;
 mod problem;
 mod proxies;
@@ -30,8 +27,8 @@ mod routes;
 mod serve;
 mod settings;
 mod shared;
-mod stats;
 mod table;
+mod tasks;
 mod tls;
 mod tokens;
 mod trace;
@@ -122,16 +119,16 @@ impl Server {
     pub fn reload(&self, settings: &Settings) -> Result<(), ServerError> {
         let (tokens, tls) = read(settings)?;
         let app = &self.front.app;
-        let (before, none) = (app.access(), Tokens::default());
+        let (before, none) = (app.access.rules(), Tokens::default());
         let (old, new) = (before.tokens.as_ref(), tokens.as_ref());
         let (old, new) = (old.unwrap_or(&none), new.unwrap_or(&none));
         let (added, removed) = (new.missing_in(old), old.missing_in(new));
         self.front.tls.replace(settings.tls.clone(), tls);
         let proxies = Arc::new(Proxies(settings.trusted_proxies.clone()));
         *self.front.proxies.write().unwrap_or_else(PoisonError::into_inner) = proxies;
-        app.replace_access(tokens);
+        app.access.replace(tokens);
         app.replace_limits(settings.limits);
-        app.metrics.leases.list(&settings.metrics_locks);
+        app.ledger.list(&settings.metrics_locks);
         info!(
             tokens_added = added,
             tokens_removed = removed,
@@ -143,18 +140,16 @@ impl Server {
     /// Tells those who ask `/readyz` that this server is about to end, and everybody else to open the
     /// next connection anew. Everything is served on, so that a load balancer has time to notice.
     pub fn announce_end(&self) {
-        self.front.app.leaving.cancel();
+        self.front.app.tasks.announce_end();
     }
 
     /// Ends: no new connections; who waits is told to ask elsewhere; what is under way is answered.
     /// Says whether all of it ended in time.
     pub async fn stop(self) -> bool {
         let front = self.front;
-        front.app.leaving.cancel();
-        front.app.draining.cancel();
-        front.app.tasks.close();
+        front.app.tasks.end();
         let drain = front.app.limits().drain;
-        let in_time = tokio::time::timeout(drain, front.app.tasks.wait()).await.is_ok();
+        let in_time = tokio::time::timeout(drain, front.app.tasks.ended()).await.is_ok();
         if !in_time {
             warn!(connections = front.app.connections.count(), "not all ended within {drain:?}");
         }

@@ -50,7 +50,7 @@ impl Front {
         loop {
             let accepted = tokio::select! {
                 biased;
-                () = self.app.draining.cancelled() => return,
+                () = self.app.tasks.draining() => return,
                 accepted = listener.accept() => accepted,
             };
             match accepted {
@@ -201,7 +201,7 @@ impl Front {
                     debug!(%peer, "the peer left");
                     return;
                 }
-                () = self.app.draining.cancelled(), if !is_ending => {
+                () = self.app.tasks.draining(), if !is_ending => {
                     is_ending = true;
                     speaking.as_mut().graceful_shutdown();
                 }
@@ -244,10 +244,10 @@ impl Front {
         let route = found.map_or("none", |found| found.template);
         let code = response.status().as_u16();
         peer.may_send_on(has_body && code >= 400);
-        if self.app.leaving.is_cancelled() {
+        if self.app.tasks.is_leaving() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        self.app.metrics.http.answered(route, method, code, took);
+        self.app.ledger.answered(route, method, code, took);
         span.in_scope(|| debug!(code, ms = took.as_secs_f64() * 1e3, "answered"));
         // A stream goes on, unless only its head was asked for.
         if method == "HEAD" || !matches!(response.body(), Body::Stream(_)) {
@@ -301,13 +301,13 @@ struct InFlight<'a>(&'a App);
 
 impl<'a> InFlight<'a> {
     fn begin(app: &'a App) -> Self {
-        app.metrics.http.in_flight.inc();
+        app.ledger.request_began();
         Self(app)
     }
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.0.metrics.http.in_flight.dec();
+        self.0.ledger.request_ended();
     }
 }

@@ -7,7 +7,8 @@ use std::time::SystemTime;
 use leasehold::{Holder, LockStatus, Owner};
 use serde_json::{Value, json};
 
-use crate::app::{App, Listing};
+use crate::app::App;
+use crate::observer::Listing;
 use crate::view;
 
 /// What the locks are sorted by.
@@ -65,7 +66,7 @@ impl Wanted {
 
 /// The rows, and how many there are to look through.
 pub(crate) fn rows(app: &App, wanted: &Wanted) -> Value {
-    let (listing, now) = (app.listing(), SystemTime::now());
+    let (listing, now) = (app.observed.listing(), SystemTime::now());
     let needle = wanted.search.to_lowercase();
     let mut found: Vec<_> =
         listing.locks.iter().filter(|status| matches(status, &needle)).collect();
@@ -100,7 +101,7 @@ fn matches(status: &LockStatus, needle: &str) -> bool {
 fn row(app: &App, listing: &Listing, status: &LockStatus, now: SystemTime) -> Value {
     let mut value = view::lock(status, now, app.waiting.count(&status.name));
     let left = status.expires_in().map(|left| left.saturating_sub(listing.at.elapsed()));
-    let granted = holder(status).and_then(|holder| app.known.granted(&status.name, holder));
+    let granted = holder(status).and_then(|holder| app.ledger.grant_of(&status.name, holder));
     value["expires_in_ms"] = json!(left.map(view::millis));
     value["ttl_ms"] = json!(granted.as_ref().map(|granted| view::millis(granted.ttl)));
     value["reason"] = json!(granted.and_then(|granted| granted.reason));

@@ -48,7 +48,7 @@ pub(crate) async fn watch(front: Arc<Front>) {
     loop {
         tokio::select! {
             biased;
-            () = front.app.draining.cancelled() => return,
+            () = front.app.tasks.draining() => return,
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
         let Some(now) = front.tls.files() else { continue };

@@ -78,14 +78,14 @@ impl Refusal {
     }
 }
 
-/// The fence of whoever has the lock, which is a time unless a clock went back.
+/// When the holder acquired the lock, as far as the nodes can tell, in microseconds of the wall clock.
 fn acquired_at(nodes: &NodeReports) -> Option<u64> {
-    let fence = |reply: &Reply| match reply {
-        Reply::Busy { fence, .. } => Some(fence.get()),
+    let since = |reply: &Reply| match reply {
+        Reply::Busy { since, .. } => since.map(|since| since.0),
         _ => None,
     };
     let replies = nodes.0.iter().filter_map(|report| report.answer.as_ref()?.as_ref().ok());
-    replies.filter_map(fence).max()
+    replies.filter_map(since).max()
 }
 
 /// What may be long comes last, where a narrow terminal cuts it off.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::quorum::proposed_at;
 use crate::{Fence, Holder, LockName, Record, WallMicros};
 
 /// Who owns a lock on a node, as far as the node can tell.
@@ -42,6 +43,8 @@ pub enum Reply {
         expires_in: Option<Duration>,
         /// The fence on this node.
         fence: Fence,
+        /// When the owner acquired it, if the node can tell.
+        since: Option<WallMicros>,
     },
     /// Acquire: the proposal is not above the fence. Nothing was written.
     Behind {
@@ -104,6 +107,31 @@ pub struct Sighting {
     pub expires_in: Option<Duration>,
     /// The fence recorded here; `None` if there is no record.
     pub fence: Option<Fence>,
+    /// When the owner acquired it, if the node can tell. A fact of its own: a fence is a number, and
+    /// whoever makes it may count as they like.
+    pub since: Option<WallMicros>,
+}
+
+impl Reply {
+    /// The refusal of a voter, whose fences are our proposals.
+    pub fn busy(owner: Owner, expires_in: Option<Duration>, fence: Fence) -> Self {
+        let since = proposed_at(&owner, fence);
+        Self::Busy { owner, expires_in, fence, since }
+    }
+}
+
+impl Sighting {
+    /// What a voter sees, whose fences are our proposals.
+    pub fn by_voter(
+        lock: LockName,
+        owner: Option<Owner>,
+        expires_in: Option<Duration>,
+        fence: Option<Fence>,
+    ) -> Self {
+        let since = owner.as_ref().zip(fence);
+        let since = since.and_then(|(owner, fence)| proposed_at(owner, fence));
+        Self { lock, owner, expires_in, fence, since }
+    }
 }
 
 /// What a node says of itself.

@@ -64,12 +64,12 @@ impl Row {
     /// What an onlooker sees of `lock`, whose row this is.
     pub fn sighting(&self, now: Moment, lock: &LockName) -> Sighting {
         let owned = self.owned_at(now);
-        Sighting {
-            lock: lock.clone(),
-            owner: owned.map(|(owner, _)| owner.clone()),
-            expires_in: owned.map(|(_, until)| until.since(now)),
-            fence: self.fence,
-        }
+        Sighting::by_voter(
+            lock.clone(),
+            owned.map(|(owner, _)| owner.clone()),
+            owned.map(|(_, until)| until.since(now)),
+            self.fence,
+        )
     }
 
     fn owned_at(&self, now: Moment) -> Option<(&Owner, Moment)> {
@@ -159,7 +159,7 @@ impl Row {
     fn busy(&self, fence: Fence, now: Moment, asker: &Holder) -> Option<Reply> {
         let (owner, until) = self.owned_at(now).filter(|(owner, _)| !owner.is(asker))?;
         let (owner, expires_in) = (owner.clone(), Some(until.since(now)));
-        Some(Reply::Busy { owner, expires_in, fence })
+        Some(Reply::busy(owner, expires_in, fence))
     }
 }
 

@@ -316,11 +316,8 @@ mod tests {
     }
 
     fn busy(ms: u64) -> Answer {
-        Ok(Reply::Busy {
-            owner: Owner::Holder(Holder::new("other", 2).unwrap()),
-            expires_in: Some(Duration::from_millis(ms)),
-            fence: Fence::new(50).unwrap(),
-        })
+        let owner = Owner::Holder(Holder::new("other", 2).unwrap());
+        Ok(Reply::busy(owner, Some(Duration::from_millis(ms)), Fence::new(50).unwrap()))
     }
 
     fn dead() -> Answer {

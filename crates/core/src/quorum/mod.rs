@@ -16,6 +16,7 @@ pub use acquire::{AcquireRound, AcquireSpec, AcquireStep, Refusal};
 pub use ballot::{Ballot, Vote};
 pub use extend::{ExtendRound, ExtendStep};
 pub use force::{ForceRound, ForceStep};
+pub(crate) use proposals::proposed_at;
 pub use proposals::{Outlook, Proposals};
 pub use release::{ReleaseRound, ReleaseStep};
 

@@ -1,8 +1,8 @@
-//! Which number a first round, or a refresh, proposes.
+//! Which number a first round, or a refresh, proposes, and when a number was proposed.
 
 use std::collections::HashMap;
 
-use crate::{Admission, Fence, LockName, Moment, WallMicros};
+use crate::{Admission, Fence, LockName, Moment, Owner, WallMicros};
 
 /// What the nodes that may be asked show together: their clocks, as far as these are in line, and their
 /// floors.
@@ -46,6 +46,13 @@ impl Outlook {
             None => wall(),
         }
     }
+}
+
+/// When the owner of a lock proposed the fence that stands beside it, for people only. Proposals follow the
+/// clocks, and nowhere else is a fence read as a time: one that an engine made is none. It is the time of
+/// the last refresh if there was one, and no time at all if a clock was wrong before.
+pub(crate) fn proposed_at(owner: &Owner, fence: Fence) -> Option<WallMicros> {
+    matches!(owner, Owner::Holder(_)).then_some(WallMicros(fence.get()))
 }
 
 /// Makes proposals, and remembers fences that are ahead of the clock, to save a round.
@@ -97,6 +104,7 @@ impl Proposals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Holder;
 
     const NOW: Moment = Moment::from_millis(1);
     const WALL: WallMicros = WallMicros(500);
@@ -107,6 +115,14 @@ mod tests {
 
     fn outlook(offsets: &[i64], floor: u64) -> Outlook {
         Outlook { offsets: offsets.to_vec(), floor: fence(floor), is_any: !offsets.is_empty() }
+    }
+
+    #[test]
+    fn a_fence_tells_when_one_of_ours_proposed_it_and_nothing_of_another_librarys_lock() {
+        let (holder, fence) = (Holder::new("ana", 1).unwrap(), Fence::from_clock(WALL));
+        assert_eq!(proposed_at(&Owner::Holder(holder), fence), Some(WALL));
+        let other = Owner::OtherLibrary { value: "theirs".into() };
+        assert_eq!(proposed_at(&other, fence), None);
     }
 
     #[test]

@@ -210,7 +210,7 @@ impl Session {
             Reply::Granted | Reply::Released => int(1),
             Reply::Behind { fence } => words("BEHIND", &[bulk(&fence.to_string())]),
             Reply::Superseded { fence } => words("SUPERSEDED", &[bulk(&fence.to_string())]),
-            Reply::Busy { owner, expires_in, fence } => {
+            Reply::Busy { owner, expires_in, fence, .. } => {
                 let left = expires_in.map_or(-1, |left| left.as_millis() as i64);
                 let fence = bulk(&fence.to_string());
                 words("BUSY", &[bulk(&owner_text(owner)), int(left), fence])

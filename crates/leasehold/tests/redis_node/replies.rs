@@ -12,7 +12,7 @@ const MIN: Duration = Duration::from_secs(500);
 
 #[track_caller]
 fn is_busy(reply: Reply, by: &Owner, at: u64) {
-    let Reply::Busy { owner, expires_in, fence: found } = reply else { panic!("{reply:?}") };
+    let Reply::Busy { owner, expires_in, fence: found, .. } = reply else { panic!("{reply:?}") };
     assert_eq!((&owner, found.get()), (by, at));
     assert!(expires_in.unwrap() > MIN);
 }
@@ -123,14 +123,13 @@ async fn foreign_keys_are_named_and_never_touched() {
         let theirs = Owner::OtherLibrary { value: "theirs\\x01".into() };
         for (name, owner) in [("hash", hash), ("string", theirs)] {
             let floor = fence(100);
-            let busy = Ok(Reply::Busy { owner: owner.clone(), expires_in: None, fence: floor });
+            let busy = Ok(Reply::busy(owner.clone(), None, floor));
             assert_eq!(ask(&node, acquire(name, 1, 200), pass).await, busy, "{name}");
             assert_eq!(ask(&node, acquire(name, 1, 50), pass).await, busy, "{name}");
             assert_eq!(ask(&node, extend(name, 1, 200), pass).await, busy, "{name}");
             let not_held = Ok(Reply::NotHeld { owner: Some(owner.clone()) });
             assert_eq!(ask(&node, release(name, 1), None).await, not_held, "{name}");
-            let seen =
-                Sighting { lock: lock(name), owner: Some(owner), expires_in: None, fence: None };
+            let seen = Sighting::by_voter(lock(name), Some(owner), None, None);
             let look = Request::Inspect { lock: lock(name) };
             assert_eq!(ask(&node, look, None).await, Ok(Reply::Seen(seen)));
         }
@@ -430,8 +429,9 @@ fn timeless(reply: Reply) -> Reply {
         Sighting { expires_in, ..sighting }
     };
     match reply {
-        Reply::Busy { owner, expires_in, fence } => {
-            Reply::Busy { owner, expires_in: expires_in.map(|_| Duration::ZERO), fence }
+        Reply::Busy { owner, expires_in, fence, since } => {
+            let expires_in = expires_in.map(|_| Duration::ZERO);
+            Reply::Busy { owner, expires_in, fence, since }
         }
         Reply::Extended { .. } => Reply::Extended { clock: WallMicros(0) },
         Reply::Healed { .. } => Reply::Healed { clock: WallMicros(0) },

@@ -15,11 +15,9 @@ use super::{LeaseAnswer, same_key, typed};
 use crate::app::{App, Asked};
 use crate::ask::{Ask, Json};
 use crate::body::{Body, Response};
-use crate::idempotency::{Known, UnderWay};
 use crate::lease_id;
-use crate::metrics::AttemptOutcome;
+use crate::ledger::{AttemptOutcome, Grant, Key, UnderWay};
 use crate::problem::{Kind, Problem};
-use crate::stats::Ended;
 use crate::view;
 use crate::waiting::InLine;
 
@@ -52,19 +50,19 @@ pub(crate) async fn acquire(mut ask: Box<Ask>) -> Result<Response, Problem> {
         Some(key) => {
             let request = [lock.as_str().as_bytes(), b"\0", &bytes].concat();
             match look_up(&app, &caller.name, &key, &request).await? {
-                (Known::Granted(token), left) => {
+                (Key::Granted(token), left) => {
                     let id = lease_id::encode(&token);
-                    let text = told(&app, &token, &id, &asked, wish.reason.as_deref(), left);
+                    let text = lease_json(&app, &token, &id, &asked, wish.reason.as_deref(), left);
                     return Ok(created(&id, text.into()));
                 }
-                (Known::New(under_way), _) => Some(under_way),
+                (Key::New(under_way), _) => Some(under_way),
             }
         }
         None => None,
     };
     // Whoever waits needs none of it any more, and there may be many.
     drop((head, body, bytes));
-    if app.draining.is_cancelled() {
+    if app.tasks.is_draining() {
         return Err(shutting_down());
     }
     let holder = wish.holder.unwrap_or_else(|| format!("{}@{}", caller.name, asked.from));
@@ -111,16 +109,12 @@ fn grant(
     let until = Instant::now() + guard.validity();
     let token = guard.detach();
     let waited = attempt.ended(AttemptOutcome::Acquired);
-    app.metrics.leases.granted(until.saturating_duration_since(Instant::now()), token.ttl);
     let id = lease_id::encode(&token);
-    let text = told(app, &token, &id, asked, reason.as_deref(), until);
-    app.granted(&token, waited, until, reason);
-    if let Some(key) = key {
-        key.granted(&token, until);
-    }
+    let text = lease_json(app, &token, &id, asked, reason.as_deref(), until);
+    app.ledger.granted(&token, Grant { waited, until, reason, key });
     let (owner, undelivered) = (app.clone(), token);
     let give_back = move || {
-        if owner.keys.take_back(&undelivered.holder) {
+        if owner.ledger.undelivered(&undelivered) {
             owner.give_back(undelivered);
         }
     };
@@ -134,20 +128,20 @@ async fn look_up(
     caller: &Arc<str>,
     key: &str,
     request: &[u8],
-) -> Result<(Known, Instant), Problem> {
+) -> Result<(Key, Instant), Problem> {
     loop {
-        let token = match app.keys.look_up(caller, key, request)? {
-            Known::Granted(token) => token,
-            new @ Known::New(_) => return Ok((new, Instant::now())),
+        let token = match app.ledger.look_up_key(caller, key, request)? {
+            Key::Granted(token) => token,
+            new @ Key::New(_) => return Ok((new, Instant::now())),
         };
         match app.locks.extend_since(&token, Instant::now).await {
             Ok((now, left)) => {
                 let until = now + left;
-                app.renewed(&token, until);
-                return Ok((Known::Granted(token), until));
+                app.ledger.repeated(&token, until);
+                return Ok((Key::Granted(token), until));
             }
             // Released or run out: the key stands for nothing any more.
-            Err(ExtendError::Lost(_)) => app.keys.ended(&token.holder),
+            Err(ExtendError::Lost(_)) => app.ledger.key_outlived(&token.holder),
             Err(error) => return Err(error.into()),
         }
     }
@@ -155,7 +149,7 @@ async fn look_up(
 
 /// What is left is read after the time that passed, of which so much is told as passed at least by the
 /// caller's clock: a caller that counts both from when it asked never counts too much.
-fn told(
+fn lease_json(
     app: &App,
     token: &LeaseToken,
     id: &str,
@@ -276,8 +270,7 @@ impl<'a> Attempt<'a> {
                 itself.notify_one();
             }
             if error.is_held() && !met.swap(true, Ordering::Relaxed) {
-                let waiters = app.waiting.count(&lock);
-                app.events.tell("waiting", Some(lock.clone()), json!({"waiters": waiters}));
+                app.ledger.waits(&lock, app.waiting.count(&lock));
             }
         });
         let mut acquire = std::pin::pin!(request.acquire());
@@ -290,7 +283,7 @@ impl<'a> Attempt<'a> {
                         return Err(elsewhere(None));
                     }
                 }
-                () = self.app.draining.cancelled() => return Err(shutting_down()),
+                () = self.app.tasks.draining() => return Err(shutting_down()),
             }
         }
     }
@@ -303,15 +296,8 @@ impl<'a> Attempt<'a> {
     fn count(&mut self, outcome: AttemptOutcome) -> Duration {
         self.is_over = true;
         let took = self.began.elapsed();
-        let is_contended = self.met_holder.load(Ordering::Relaxed)
-            || matches!(outcome, AttemptOutcome::Contended | AttemptOutcome::Timeout);
-        self.app.metrics.leases.attempt(self.lock.as_str(), outcome, is_contended, took);
-        let ended = match outcome {
-            AttemptOutcome::Acquired => Ended::Acquired,
-            AttemptOutcome::NoQuorum | AttemptOutcome::Error => Ended::Failed,
-            _ => Ended::Refused,
-        };
-        self.app.stats.attempt(ended, is_contended, took);
+        let met_holder = self.met_holder.load(Ordering::Relaxed);
+        self.app.ledger.attempted(self.lock, outcome, met_holder, took);
         took
     }
 
@@ -338,8 +324,7 @@ impl<'a> Attempt<'a> {
         }
         let position = place.as_ref().map_or(0, InLine::position);
         drop(place);
-        let why = if waits { "waited in vain" } else { "held by another" };
-        self.app.events.tell("refused", Some(self.lock.clone()), json!({"why": why}));
+        self.app.ledger.refused(self.lock, waits);
         let problem = problem
             .with("queue_position", json!(position))
             .with("waited_ms", json!(if waits { view::millis(took) } else { 0 }));

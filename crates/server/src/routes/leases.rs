@@ -37,8 +37,7 @@ pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
     match app.locks.extend_since(&token, Instant::now).await {
         Ok((now, left)) => {
             let until = now + left;
-            app.metrics.leases.renewed("ok");
-            app.renewed(&token, until);
+            app.ledger.renewed(&token, until);
             // A caller that asks for less than is left keeps what is left.
             let kept = match wish.ttl_ms {
                 Some(_) => kept(app, &token.name, left / OF_WHAT_IS_LEFT).await,
@@ -57,7 +56,7 @@ pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
             Ok(ok(&answer))
         }
         Err(error @ ExtendError::Lost(_)) => {
-            app.metrics.leases.renewed("lost");
+            app.ledger.renewal_lost();
             let status = app.locks.inspect(token.name.as_str()).await.ok();
             if status.as_ref().is_some_and(|status| has_another_fence(&token, status)) {
                 let (name, fence) = (token.name.as_str(), token.fence.get());
@@ -65,10 +64,10 @@ pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
             }
             let (reason, owner) = why_lost(&token, status.as_ref());
             let reason = match reason {
-                "stolen" | "expired" if app.would_last(&token.name, &token.holder) => "forced",
+                "stolen" | "expired" if app.ledger.would_last(&token) => "forced",
                 reason => reason,
             };
-            let was_released = app.known.was_released(&token.name, &token.holder);
+            let was_released = app.ledger.was_released(&token);
             let why = match (reason, owner) {
                 _ if was_released => "it was released".to_owned(),
                 (_, Some(owner)) => format!("{owner} holds it now"),
@@ -78,15 +77,11 @@ pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
                 }
                 _ => "too few nodes kept it without interruption".to_owned(),
             };
-            let is_ours = app.known.is_known(&token.name, &token.holder);
-            if is_ours && matches!(reason, "stolen" | "forced") {
-                app.metrics.leases.fencing_rejections.inc();
-            }
-            app.lost(&token.name, &token.holder, reason, &format!("{why}; {error}"));
+            app.ledger.lost(&token.name, &token.holder, reason, &format!("{why}; {error}"));
             Err(problem::lost(token.name.as_str(), token.fence.get(), &why, owner))
         }
         Err(error) => {
-            app.metrics.leases.renewed("failed");
+            app.ledger.renewal_failed();
             Err(error.into())
         }
     }
@@ -119,11 +114,11 @@ pub(crate) async fn release(ask: Box<Ask>) -> Result<Response, Problem> {
     caller.may_lock(app, &token.name)?;
     let (name, fence) = (token.name.as_str(), token.fence.get());
     // A release that is repeated because the answer to the first got lost.
-    let was_released = app.known.was_released(&token.name, &token.holder);
+    let was_released = app.ledger.was_released(&token);
     match app.release(&token).await {
         ReleaseOutcome::Released => Ok(no_content()),
         ReleaseOutcome::AlreadyExpired | ReleaseOutcome::TakenOver { .. } if was_released => {
-            app.known.gave_back(&token.name, &token.holder);
+            app.ledger.released_again(&token);
             Ok(no_content())
         }
         ReleaseOutcome::AlreadyExpired => Err(problem::lost(

@@ -13,6 +13,7 @@ use super::acquire::check_reason;
 use super::ok;
 use crate::ask::Ask;
 use crate::body::Response;
+use crate::ledger::Forced;
 use crate::observer;
 use crate::problem::{Kind, Problem};
 use crate::view;
@@ -26,14 +27,14 @@ pub(crate) async fn inspect(ask: Box<Ask>) -> Result<Response, Problem> {
     let status = app.locks.inspect(lock.as_str()).await?;
     let mut value = view::lock(&status, SystemTime::now(), app.waiting.count(&lock));
     let granted = match status.owner() {
-        Some((Owner::Holder(holder), _)) => app.known.granted(&lock, holder),
+        Some((Owner::Holder(holder), _)) => app.ledger.grant_of(&lock, holder),
         _ => None,
     };
     value["highest_fence"] = json!(status.fence().map(Fence::get));
     value["ttl_ms"] = json!(granted.as_ref().map(|granted| view::millis(granted.ttl)));
     value["reason"] = json!(granted.and_then(|granted| granted.reason));
     value["nodes"] = view::votes(&status);
-    value["history"] = json!(app.events.of(&lock, HISTORY, caller.is_admin()));
+    value["history"] = json!(app.ledger.history(&lock, HISTORY, caller.is_admin()));
     Ok(ok(&value))
 }
 
@@ -65,7 +66,7 @@ pub(crate) async fn list(ask: Box<Ask>) -> Result<Response, Problem> {
         }
     };
     let list = async || app.locks.list(&part.prefix).await.map(Arc::new);
-    let listed = app.lists.get(&part.prefix, list).await?;
+    let listed = app.observed.lists.get(&part.prefix, list).await?;
     let now = SystemTime::now();
     let mut rest = listed
         .iter()
@@ -101,40 +102,26 @@ pub(crate) async fn force_release(mut ask: Box<Ask>) -> Result<Response, Problem
     let fence = Fence::new(expected_fence)
         .ok_or_else(|| Problem::field("expected_fence", "a fence is between 1 and 2^53 - 1"))?;
     let status = app.locks.inspect(lock.as_str()).await?;
-    app.audit("force-release asked", caller.who(), Some(&lock), &reason);
-    let outcome = app.locks.force_release(lock.as_str(), fence).await;
-    let released = match outcome {
+    app.ledger.force_asked(caller.who(), &lock, &reason);
+    let released = match app.locks.force_release(lock.as_str(), fence).await {
         Ok(released) => released,
         Err(error) => {
-            app.audit("force-release refused", caller.who(), Some(&lock), &error.to_string());
+            let why = error.to_string();
             let problem = Problem::from(error);
-            if problem.kind == Kind::FenceMovedOn {
-                app.metrics.leases.fencing_rejections.inc();
-            }
+            let is_past_fence = problem.kind == Kind::FenceMovedOn;
+            app.ledger.force_refused(caller.who(), &lock, &why, is_past_fence);
             return Err(problem);
         }
     };
-    let what = if released { "force-release" } else { "force-release of a free lock" };
-    app.audit(what, caller.who(), Some(&lock), &reason);
     if released {
-        app.metrics.leases.force_releases.inc();
         let holder = match status.owner() {
-            Some((Owner::Holder(holder), _)) => Some(holder.clone()),
+            Some((Owner::Holder(holder), _)) => Some(holder),
             _ => None,
         };
-        if let Some(holder) = &holder {
-            app.known.ended(&lock, holder);
-            app.keys.ended(holder);
-            app.metrics.leases.lost("forced");
-            app.stats.lost();
-        }
-        let members = json!({
-            "holder": holder.as_ref().map(leasehold::Holder::label),
-            "fence": expected_fence,
-            "by": &*caller.name,
-            "reason": reason,
-        });
-        app.events.tell("force-released", Some(lock.clone()), members);
+        let forced = Forced { lock: &lock, holder, fence: expected_fence, reason: &reason };
+        app.ledger.forced(caller.who(), &forced);
+    } else {
+        app.ledger.force_found_free(caller.who(), &lock, &reason);
     }
     Ok(ok(&json!({"name": lock.as_str(), "released": released, "fence": expected_fence})))
 }
@@ -149,9 +136,9 @@ pub(crate) fn cluster(ask: &Ask) -> Result<Response, Problem> {
 pub(crate) async fn overview(ask: Box<Ask>) -> Result<Response, Problem> {
     let (caller, app) = (ask.caller()?, &ask.app);
     caller.may_read(app)?;
-    app.overviews.get("", async || _ = observer::look(app).await).await;
+    app.observed.overviews.get("", async || _ = observer::look(app).await).await;
     let mut value = observer::overview(app);
-    value["series"] = json!({"step_ms": 1000, "points": app.stats.series()});
+    value["series"] = json!({"step_ms": 1000, "points": app.ledger.series()});
     value["caller"] = json!({"name": &*caller.name, "may_force_release": caller.is_admin()});
     Ok(ok(&value))
 }

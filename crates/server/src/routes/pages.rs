@@ -9,7 +9,7 @@ use super::{json_answer, ok, typed};
 use crate::ask::Ask;
 use crate::body::Response;
 use crate::dashboard;
-use crate::metrics;
+use crate::ledger;
 use crate::problem::{Kind, Problem};
 use crate::view;
 
@@ -23,7 +23,7 @@ const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
 );
 
 pub(crate) fn version(ask: &Ask) -> Response {
-    let asks_for_token = ask.app.access().tokens.is_some();
+    let asks_for_token = ask.app.access.rules().tokens.is_some();
     let version = env!("CARGO_PKG_VERSION");
     ok(&json!({"name": "leasehold", "version": version, "asks_for_token": asks_for_token}))
 }
@@ -47,7 +47,7 @@ pub(crate) fn ready(ask: &Ask) -> Result<Response, Problem> {
     }
     let nodes = app.locks.nodes();
     let (available, quorum) = (view::available(&nodes), app.locks.quorum());
-    let (status, word) = if app.leaving.is_cancelled() {
+    let (status, word) = if app.tasks.is_leaving() {
         (StatusCode::SERVICE_UNAVAILABLE, "draining")
     } else if available < quorum && ignore.is_none() {
         (StatusCode::SERVICE_UNAVAILABLE, "no-quorum")
@@ -66,8 +66,8 @@ pub(crate) fn ready(ask: &Ask) -> Result<Response, Problem> {
 pub(crate) fn metrics(ask: &Ask) -> Result<Response, Problem> {
     let (caller, app) = (ask.caller()?, &ask.app);
     caller.may_read(app)?;
-    app.metrics.http.connections.set(app.connections.count() as i64);
-    Ok(typed(StatusCode::OK, metrics::CONTENT_TYPE, app.metrics.text()))
+    let text = app.ledger.prometheus(app.connections.count());
+    Ok(typed(StatusCode::OK, ledger::CONTENT_TYPE, text))
 }
 
 pub(crate) fn openapi() -> Response {

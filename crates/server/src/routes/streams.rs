@@ -18,7 +18,7 @@ use crate::app::App;
 use crate::ask::Ask;
 use crate::body::{Body, Response};
 use crate::caller::Caller;
-use crate::events::{Ear, Event, Listener};
+use crate::ledger::{Ear, Event, Listener};
 use crate::observer;
 use crate::problem::Problem;
 
@@ -52,10 +52,10 @@ fn stream(ask: Box<Ask>, caller: Caller, lock: Option<LockName>) -> Result<Respo
     let header = header.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     let last = header.or(from.last_event_id);
     let app = ask.app;
-    let (missed, ear) = app.events.listen(last.as_deref());
+    let (missed, ear) = app.ledger.listen(last.as_deref());
     let mut out = VecDeque::new();
     let hello = json!({
-        "instance": app.events.instance,
+        "instance": app.ledger.instance(),
         "version": env!("CARGO_PKG_VERSION"),
         "resumed": last.is_some() && missed.is_some(),
     });
@@ -63,9 +63,9 @@ fn stream(ask: Box<Ask>, caller: Caller, lock: Option<LockName>) -> Result<Respo
     if missed.is_none() {
         out.push_back(RESET);
     }
-    let replaced = app.access().replaced.clone();
-    let listener = lock.is_none().then(|| app.events.counted());
-    let mut overview = app.overview.subscribe();
+    let replaced = app.access.rules().replaced.clone();
+    let listener = lock.is_none().then(|| app.ledger.counted());
+    let mut overview = app.observed.overview.subscribe();
     overview.mark_unchanged();
     let mut stream = Stream {
         app,
@@ -146,7 +146,7 @@ impl Stream {
         let is_of_lock = self.lock.is_some();
         tokio::select! {
             biased;
-            () = self.app.draining.cancelled() => Heard::End,
+            () = self.app.tasks.draining() => Heard::End,
             () = self.replaced.cancelled() => Heard::End,
             event = self.ear.recv() => match event {
                 Ok(event) => Heard::Event(event),
@@ -165,7 +165,7 @@ impl Stream {
     async fn tick(&mut self) {
         // What is seen is told to all who listen to this lock, so a look of any of them is enough.
         if let Some(lock) = &self.lock
-            && self.app.looks.is_due(lock, LOOK_EVERY * 4 / 5, Instant::now())
+            && self.app.observed.looks.is_due(lock, LOOK_EVERY * 4 / 5, Instant::now())
         {
             observer::look_at(&self.app, lock).await;
         }
@@ -181,7 +181,7 @@ impl Stream {
             None => !event.is_small(),
         };
         if is_wanted && (event.kind != "audit" || self.caller.is_admin()) {
-            let (instance, number) = (&self.app.events.instance, event.number);
+            let (instance, number) = (self.app.ledger.instance(), event.number);
             let (kind, text) = (event.kind, event.text());
             self.out.push_back(
                 format!("id: {instance}-{number}\nevent: {kind}\ndata: {text}\n\n").into(),

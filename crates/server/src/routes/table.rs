@@ -27,8 +27,8 @@ pub(crate) async fn table(ask: Box<Ask>) -> Result<Response, Problem> {
     caller.may_read(app)?;
     let wanted = ask.query::<Asked>()?.wanted()?;
     // Otherwise the last look is half a second old.
-    if !app.events.has_listeners() {
-        app.overviews.get("", async || _ = observer::look(app).await).await;
+    if !app.ledger.has_listeners() {
+        app.observed.overviews.get("", async || _ = observer::look(app).await).await;
     }
     Ok(ok(&rows(app, &wanted)))
 }

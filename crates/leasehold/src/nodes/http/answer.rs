@@ -49,7 +49,8 @@ const FORBIDDEN: &str = "urn:leasehold:problem:forbidden";
 /// Words of a server are shown up to here.
 const WORDS_MAX: usize = 2000;
 
-pub(super) fn acquired(asked: &Asked<'_>, response: &Response) -> Answer {
+/// `clock` is ours when the response came, here and below: a server says for how long a lock has been held.
+pub(super) fn acquired(asked: &Asked<'_>, response: &Response, clock: WallMicros) -> Answer {
     let document = response.document();
     match response.status.as_u16() {
         201 => granted(asked, &document?),
@@ -59,6 +60,7 @@ pub(super) fn acquired(asked: &Asked<'_>, response: &Response) -> Answer {
                 owner: held.owner().unwrap_or_else(unknown),
                 expires_in: held.millis("expires_in_ms"),
                 fence: held.fence("fence").unwrap_or_default(),
+                since: held.since(clock),
             })
         }
         _ => Err(response.refusal()),
@@ -106,12 +108,18 @@ pub(super) fn renewed(
 }
 
 /// What became of a lock whose lease with `token` cannot be renewed any more.
-pub(super) fn gone(lock: &LockName, token: Fence, response: &Response) -> Answer {
-    let sighting = sighting(&response.found(200)?, lock.clone());
-    Ok(match (sighting.fence, sighting.owner) {
+pub(super) fn gone(
+    lock: &LockName,
+    token: Fence,
+    response: &Response,
+    clock: WallMicros,
+) -> Answer {
+    let Sighting { owner, expires_in, fence, since, .. } =
+        sighting(&response.found(200)?, lock.clone(), clock);
+    Ok(match (fence, owner) {
         (Some(fence), _) if fence > token => Reply::Superseded { fence },
         (fence, Some(owner)) => {
-            Reply::Busy { owner, expires_in: sighting.expires_in, fence: fence.unwrap_or_default() }
+            Reply::Busy { owner, expires_in, fence: fence.unwrap_or_default(), since }
         }
         (_, None) => Reply::NotHeld { owner: None },
     })
@@ -142,12 +150,12 @@ pub(super) fn force_released(response: &Response) -> Answer {
     }
 }
 
-pub(super) fn seen(lock: &LockName, response: &Response) -> Answer {
+pub(super) fn seen(lock: &LockName, response: &Response, clock: WallMicros) -> Answer {
     let document = response.found(200)?;
     if document.text("state").is_none() {
         return Err(garbled("a lock without a state"));
     }
-    Ok(Reply::Seen(sighting(&document, lock.clone())))
+    Ok(Reply::Seen(sighting(&document, lock.clone(), clock)))
 }
 
 /// Whether a response says that the lock is free.
@@ -155,7 +163,7 @@ pub(super) fn is_free(response: &Response) -> bool {
     response.found(200).is_ok_and(|document| document.text("state") == Some("free"))
 }
 
-pub(super) fn listed(response: &Response) -> Result<Page, NodeError> {
+pub(super) fn listed(response: &Response, clock: WallMicros) -> Result<Page, NodeError> {
     let document = response.found(200)?;
     let Some(Value::Array(items)) = document.0.get("locks") else {
         return Err(garbled("a list without locks"));
@@ -163,7 +171,7 @@ pub(super) fn listed(response: &Response) -> Result<Page, NodeError> {
     let read = |item: &Value| {
         let item = Document(item.clone());
         let lock = item.text("name").and_then(|name| LockName::new(name).ok())?;
-        Some(sighting(&item, lock))
+        Some(sighting(&item, lock, clock))
     };
     let locks: Option<Vec<_>> = items.iter().map(read).collect();
     let locks = locks.ok_or_else(|| garbled("a lock without a name in a list"))?;
@@ -244,14 +252,15 @@ pub(super) fn record(cluster: &Cluster, max_ttl_default: Duration) -> Record {
 /// A server has no life of its own: whoever answers at its address speaks for the same nodes.
 pub(super) const RUN_ID: &str = "server";
 
-fn sighting(document: &Document, lock: LockName) -> Sighting {
+fn sighting(document: &Document, lock: LockName, clock: WallMicros) -> Sighting {
     let owner = document.owner();
     let fence = match owner {
         Some(_) => document.fence("fence").or_else(|| document.fence("highest_fence")),
         None => document.fence("highest_fence"),
     };
     let expires_in = owner.as_ref().and_then(|_| document.millis("expires_in_ms"));
-    Sighting { lock, owner, expires_in, fence }
+    let since = owner.as_ref().and_then(|_| document.since(clock));
+    Sighting { lock, owner, expires_in, fence, since }
 }
 
 /// A JSON object, as far as it is one.
@@ -268,6 +277,12 @@ impl Document {
 
     fn millis(&self, name: &str) -> Option<Duration> {
         self.0.get(name).and_then(Value::as_u64).map(Duration::from_millis)
+    }
+
+    /// When its holder acquired a lock: the server's own word, which is no fence of its nodes.
+    fn since(&self, clock: WallMicros) -> Option<WallMicros> {
+        let held_for = u64::try_from(self.millis("held_for_ms")?.as_micros()).ok()?;
+        Some(WallMicros(clock.0.saturating_sub(held_for)))
     }
 
     /// The random part of a holder is a secret; a server shows a digest in its place, which tells

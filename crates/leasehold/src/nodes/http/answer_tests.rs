@@ -41,6 +41,8 @@ fn problem(status: u16, name: &str, members: &Value) -> Response {
 }
 
 const FENCE: u64 = 1_763_245_803_123_456;
+/// Ours, when a response came: a day after the fence, which tells no time here.
+const CLOCK: WallMicros = WallMicros(FENCE + 86_400_000_000);
 const ID: &str = "0123456789abcdef0123456789abcdef";
 
 fn lease() -> Value {
@@ -52,7 +54,7 @@ fn lease() -> Value {
 }
 
 fn acquire(response: &Response) -> Answer {
-    acquired(&Asked { lock: &lock(), holder: &holder(), ttl: ttl() }, response)
+    acquired(&Asked { lock: &lock(), holder: &holder(), ttl: ttl() }, response, CLOCK)
 }
 
 #[test]
@@ -82,16 +84,17 @@ fn a_lease_is_granted_with_the_servers_fence_if_it_is_the_one_that_was_asked_for
 fn a_held_lock_tells_who_and_for_how_long() {
     let members = json!({
         "name": "invoice/42", "holder": "billing@host2", "holder_id": ID, "fence": FENCE,
-        "expires_in_ms": 7200, "queue_position": 0, "waited_ms": 0, "nodes": [],
+        "expires_in_ms": 7200, "held_for_ms": 1500, "queue_position": 0, "waited_ms": 0, "nodes": [],
     });
     let owner = Owner::Holder(Holder::parse(&format!("billing@host2:{ID}")).unwrap());
-    let busy =
-        Reply::Busy { owner, expires_in: Some(Duration::from_millis(7200)), fence: fence(FENCE) };
+    let (expires_in, since) =
+        (Some(Duration::from_millis(7200)), Some(WallMicros(CLOCK.0 - 1_500_000)));
+    let busy = Reply::Busy { owner, expires_in, fence: fence(FENCE), since };
     assert_eq!(acquire(&problem(423, "lock-held", &members)), Ok(busy));
     // Another library's lock has neither fence nor end.
     let members = json!({"holder": "x", "holder_id": null, "fence": null, "expires_in_ms": null});
     let owner = Owner::OtherLibrary { value: "x".into() };
-    let busy = Reply::Busy { owner, expires_in: None, fence: Fence::ZERO };
+    let busy = Reply::busy(owner, None, Fence::ZERO);
     assert_eq!(acquire(&problem(423, "lock-held", &members)), Ok(busy));
 }
 
@@ -190,7 +193,7 @@ fn a_lost_lease_is_told_by_the_lock() {
             "name": "invoice/42", "state": state, "holder": holder, "holder_id": ID,
             "fence": null, "highest_fence": highest, "expires_in_ms": 1500,
         });
-        gone(&lock(), fence(FENCE), &response(200, &document))
+        gone(&lock(), fence(FENCE), &response(200, &document), CLOCK)
     };
     let later = fence(FENCE + 1);
     assert_eq!(look("free", json!(null), FENCE + 1), Ok(Reply::Superseded { fence: later }));
@@ -228,17 +231,19 @@ fn a_lock_is_seen_with_its_owners_fence_and_without_an_owner_with_the_highest() 
     let document = |state: &str, holder: Value, fence: Value| {
         json!({
             "name": "invoice/42", "state": state, "holder": holder, "holder_id": ID, "fence": fence,
-            "highest_fence": 9, "expires_in_ms": 1500, "votes": 5, "answered": 5, "quorum": 3,
+            "highest_fence": 9, "expires_in_ms": 1500, "held_for_ms": 1500, "votes": 5, "answered": 5, "quorum": 3,
         })
     };
-    let held = seen(&lock(), &response(200, &document("held", json!("bo"), json!(8))));
+    let held = seen(&lock(), &response(200, &document("held", json!("bo"), json!(8))), CLOCK);
     let Ok(Reply::Seen(held)) = held else { panic!("{held:?}") };
     assert_eq!((held.fence, held.expires_in), (Some(fence(8)), Some(Duration::from_millis(1500))));
     assert_eq!(held.owner.unwrap().to_string(), "bo");
-    let free = seen(&lock(), &response(200, &document("free", json!(null), json!(null))));
+    assert_eq!(held.since, Some(WallMicros(CLOCK.0 - 1_500_000)));
+    let free = seen(&lock(), &response(200, &document("free", json!(null), json!(null))), CLOCK);
     let Ok(Reply::Seen(free)) = free else { panic!("{free:?}") };
     assert_eq!((free.owner, free.fence, free.expires_in), (None, Some(fence(9)), None));
-    assert!(seen(&lock(), &response(200, &json!({}))).is_err());
+    assert_eq!(free.since, None);
+    assert!(seen(&lock(), &response(200, &json!({})), CLOCK).is_err());
     for (state, free) in [("free", true), ("held", false), ("split", false)] {
         assert_eq!(is_free(&response(200, &document(state, json!(null), json!(null)))), free);
     }
@@ -248,15 +253,19 @@ fn a_lock_is_seen_with_its_owners_fence_and_without_an_owner_with_the_highest() 
 fn a_page_of_locks_has_those_that_are_held_and_the_way_to_the_next() {
     let item = |name: &str, holder: Value| json!({"name": name, "state": "held", "holder": holder, "holder_id": ID, "fence": 8});
     let locks = json!([item("a", json!("bo")), item("b", json!(null))]);
-    let page = listed(&response(200, &json!({"locks": locks, "next_cursor": "c1"}))).unwrap();
+    let page =
+        listed(&response(200, &json!({"locks": locks, "next_cursor": "c1"})), CLOCK).unwrap();
     let names: Vec<_> = page.locks.iter().map(|lock| lock.lock.as_str()).collect();
     assert_eq!((names.as_slice(), page.next.as_deref()), (&["a"][..], Some("c1")));
     let last = json!({"locks": [], "next_cursor": null});
-    assert_eq!(listed(&response(200, &last)), Ok(Page { locks: vec![], next: None }));
+    assert_eq!(listed(&response(200, &last), CLOCK), Ok(Page { locks: vec![], next: None }));
     for odd in
         [json!({}), json!({"locks": {}}), json!({"locks": [1]}), json!({"locks": [{"name": ""}]})]
     {
-        assert!(matches!(listed(&response(200, &odd)), Err(NodeError::Garbled { .. })), "{odd}");
+        assert!(
+            matches!(listed(&response(200, &odd), CLOCK), Err(NodeError::Garbled { .. })),
+            "{odd}"
+        );
     }
 }
 

@@ -16,6 +16,9 @@ use super::url::parse_url;
 const STATUSES: [u16; 16] =
     [200, 201, 204, 206, 301, 400, 401, 403, 404, 410, 412, 423, 429, 500, 503, 599];
 
+/// Ours, when a response came.
+const CLOCK: WallMicros = WallMicros(1);
+
 const BODIES: [&[u8]; 6] = [
     br#"{"lease_id":"bGVhc2Ux","name":"l","holder":"h","fence":7,"ttl_ms":1000,"expires_in_ms":9}"#,
     br#"{"type":"urn:leasehold:problem:lock-held","detail":"held","holder":"h","holder_id":"0"}"#,
@@ -35,7 +38,7 @@ fn read_as_everything(response: &Response) {
     let (lock, holder, ttl) = lease();
     let status = response.status.as_u16();
     let asked = Asked { lock: &lock, holder: &holder, ttl };
-    match answer::acquired(&asked, response) {
+    match answer::acquired(&asked, response, CLOCK) {
         Ok(Reply::GrantedWith { fence }) => {
             assert_eq!(status, 201);
             let id = lease_id(&lock, &holder, fence, fence, ttl.get());
@@ -46,7 +49,7 @@ fn read_as_everything(response: &Response) {
         Err(error) => assert!(error.to_string().len() < 10_000),
     }
     let fence = Fence::new(5).unwrap();
-    match answer::renewed(&asked, (fence, fence), response, WallMicros(1)) {
+    match answer::renewed(&asked, (fence, fence), response, CLOCK) {
         Some(Ok(reply)) => {
             assert!(status == 200 && matches!(reply, Reply::Extended { .. }), "{reply:?}");
             let id = lease_id(&lock, &holder, fence, fence, ttl.get());
@@ -64,10 +67,10 @@ fn read_as_everything(response: &Response) {
     if let Ok(Reply::Released) = answer::force_released(response) {
         assert!(status == 200 && String::from_utf8_lossy(&response.body).contains("true"));
     }
-    let gone = answer::gone(&lock, Fence::new(5).unwrap(), response);
+    let gone = answer::gone(&lock, Fence::new(5).unwrap(), response, CLOCK);
     assert!(!matches!(gone, Ok(Reply::Extended { .. } | Reply::Granted)), "{gone:?}");
-    let _ = answer::seen(&lock, response);
-    let _ = answer::listed(response);
+    let _ = answer::seen(&lock, response, CLOCK);
+    let _ = answer::listed(response, CLOCK);
     let _ = answer::version(response);
     if let Ok(cluster) = answer::cluster(response) {
         // It becomes a record, which must read back.
@@ -105,7 +108,7 @@ fn value(input: &mut Input<'_>) -> Value {
 
 #[test]
 fn any_document_to_any_call_grants_nothing_that_it_does_not_say() {
-    const NAMES: [&str; 22] = [
+    const NAMES: [&str; 23] = [
         "lease_id",
         "name",
         "holder",
@@ -114,6 +117,7 @@ fn any_document_to_any_call_grants_nothing_that_it_does_not_say() {
         "highest_fence",
         "ttl_ms",
         "expires_in_ms",
+        "held_for_ms",
         "state",
         "locks",
         "next_cursor",

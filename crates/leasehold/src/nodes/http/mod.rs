@@ -220,7 +220,7 @@ impl Desk {
         match request {
             Request::Acquire { lock, holder, ttl, .. } => {
                 let response = call(Call::acquire(lock, holder, *ttl)).await?;
-                answer::acquired(&Asked { lock, holder, ttl: *ttl }, &response)
+                answer::acquired(&Asked { lock, holder, ttl: *ttl }, &response, self.clock.wall())
             }
             Request::Extend { lock, holder, token, next, ttl, .. } => {
                 self.extend(lock, holder, (*token, *next), *ttl, patience).await
@@ -232,7 +232,10 @@ impl Desk {
                 let asked = Call::force_release(lock, *fence, &self.label, reason.as_deref());
                 answer::force_released(&call(asked).await?)
             }
-            Request::Inspect { lock } => answer::seen(lock, &call(Call::inspect(lock)).await?),
+            Request::Inspect { lock } => {
+                let response = call(Call::inspect(lock)).await?;
+                answer::seen(lock, &response, self.clock.wall())
+            }
             Request::List { prefix } => self.list(prefix, patience).await,
             Request::Probe => self.probe(patience).await,
             // The server looks after its nodes.
@@ -275,7 +278,7 @@ impl Desk {
         }
         let look = self.exchange(&Call::inspect(lock), patience).await;
         // That it is gone stands; who has it now is only of interest.
-        let gone = look.and_then(|response| answer::gone(lock, next, &response));
+        let gone = look.and_then(|response| answer::gone(lock, next, &response, self.clock.wall()));
         Ok(gone.unwrap_or(Reply::NotHeld { owner: None }))
     }
 
@@ -283,7 +286,8 @@ impl Desk {
         let (mut locks, mut cursor) = (Vec::new(), None);
         for _ in 0..PAGES_MAX {
             let call = Call::list(prefix, cursor.as_deref());
-            let page = answer::listed(&self.exchange(&call, patience).await?)?;
+            let response = self.exchange(&call, patience).await?;
+            let page = answer::listed(&response, self.clock.wall())?;
             locks.extend(page.locks);
             cursor = page.next;
             if cursor.is_none() {

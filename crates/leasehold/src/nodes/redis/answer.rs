@@ -121,7 +121,7 @@ impl Exchange {
                 for ((lock, fence), replies) in asked.into_iter().rev().zip(replies.rchunks(3)) {
                     let (owner, expires_in) = looked(replies)?;
                     if owner.is_some() {
-                        seen.push(Sighting { lock, owner, expires_in, fence: Some(fence) });
+                        seen.push(Sighting::by_voter(lock, owner, expires_in, Some(fence)));
                     }
                 }
                 return Ok(self.look_on(todo, seen));
@@ -168,7 +168,7 @@ impl Exchange {
                     Value::Nil => None,
                     score => Some(fence(score)?),
                 };
-                Reply::Seen(Sighting { lock: lock.clone(), owner, expires_in, fence })
+                Reply::Seen(Sighting::by_voter(lock.clone(), owner, expires_in, fence))
             }
             (_, Request::ReplaceRecord { .. }) => match only(replies)? {
                 Value::Int(done @ 0..=1) => Reply::Record { replaced: *done == 1 },
@@ -258,7 +258,7 @@ fn busy(value: &Value, floor: Fence) -> Read<Reply> {
         _ => return Err(garbled(std::slice::from_ref(value))),
     };
     let fence = if *at == Value::Nil { floor } else { fence(at)? };
-    Ok(Reply::Busy { owner, expires_in: expires_in(left)?, fence })
+    Ok(Reply::busy(owner, expires_in(left)?, fence))
 }
 
 fn stranger(value: &Value) -> Read<Reply> {

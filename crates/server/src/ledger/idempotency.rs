@@ -50,7 +50,7 @@ struct Granted {
 }
 
 /// What a key stands for.
-pub(crate) enum Known {
+pub(crate) enum Key {
     /// Nothing yet: go ahead.
     New(UnderWay),
     /// This lease, unless the nodes say otherwise.
@@ -69,7 +69,7 @@ impl Idempotency {
         caller: &Arc<str>,
         key: &str,
         request: &[u8],
-    ) -> Result<Known, Problem> {
+    ) -> Result<Key, Problem> {
         let key: [u8; 32] = Sha256::new()
             .chain_update(&**caller)
             .chain_update([0])
@@ -90,14 +90,14 @@ impl Idempotency {
             )),
             Some(Entry { outcome: Some(granted), .. }) => {
                 granted.is_told = true;
-                Ok(Known::Granted(granted.token.clone()))
+                Ok(Key::Granted(granted.token.clone()))
             }
             None => {
                 state.make_room(caller)?;
                 let caller = caller.clone();
                 *state.per_caller.entry(caller.clone()).or_default() += 1;
                 state.entries.insert(mark, Entry { caller, key, request, outcome: None });
-                Ok(Known::New(UnderWay { keys: self.clone(), mark, is_over: false }))
+                Ok(Key::New(UnderWay { keys: self.clone(), mark, is_over: false }))
             }
         }
     }
@@ -217,8 +217,8 @@ mod tests {
 
     fn new(keys: &Arc<Idempotency>, caller: &Arc<str>, key: &str) -> UnderWay {
         match keys.look_up(caller, key, b"request") {
-            Ok(Known::New(under_way)) => under_way,
-            Ok(Known::Granted(token)) => panic!("{token}"),
+            Ok(Key::New(under_way)) => under_way,
+            Ok(Key::Granted(token)) => panic!("{token}"),
             Err(problem) => panic!("{problem:?}"),
         }
     }
@@ -232,7 +232,7 @@ mod tests {
             let token = lease(under_way.mark(), 1);
             under_way.granted(&token, deadline);
             if is_repeated {
-                assert!(matches!(keys.look_up(&caller, "k", b"request"), Ok(Known::Granted(_))));
+                assert!(matches!(keys.look_up(&caller, "k", b"request"), Ok(Key::Granted(_))));
             }
             assert_eq!(keys.take_back(&token.holder), !is_repeated);
             // Another lease of the same key is not this one.
@@ -244,8 +244,8 @@ mod tests {
         assert!(keys.state().per_caller.is_empty() && keys.state().entries.is_empty());
     }
 
-    fn is_granted(known: Known) -> bool {
-        matches!(known, Known::Granted(_))
+    fn is_granted(key: Key) -> bool {
+        matches!(key, Key::Granted(_))
     }
 
     #[test]
@@ -264,6 +264,6 @@ mod tests {
         drop(new(&keys, &Arc::from("b"), "k"));
         drop(one_more);
         drop(new(&keys, &caller, "again"));
-        assert!(matches!(keys.look_up(&caller, "7", b"request"), Ok(Known::Granted(_))));
+        assert!(matches!(keys.look_up(&caller, "7", b"request"), Ok(Key::Granted(_))));
     }
 }
