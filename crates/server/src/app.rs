@@ -10,7 +10,7 @@ use tracing::info;
 use crate::access::Access;
 use crate::connections::Connections;
 use crate::delivery::Delivery;
-use crate::ledger::Ledger;
+use crate::ledger::{Answer, Ledger};
 use crate::observer::Observed;
 use crate::settings::{Limits, Settings};
 use crate::tasks::Tasks;
@@ -82,10 +82,12 @@ impl App {
     }
 
     /// Gives back what nobody heard of. Not waited for: whoever asked is gone.
-    pub(crate) fn give_back(self: &Arc<Self>, token: LeaseToken) {
+    pub(crate) fn give_back(self: &Arc<Self>, token: LeaseToken, answer: Answer) {
         let app = self.clone();
         self.tasks.spawn(async move {
             let outcome = app.release(&token).await;
+            // Until then nobody may be told of it.
+            drop(answer);
             info!(lock = %token.name, fence = %token.fence, ?outcome, "granted, but nobody to tell");
         });
     }

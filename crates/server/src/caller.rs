@@ -100,6 +100,27 @@ impl Caller {
         if self.is_admin() { Ok(()) } else { Err(self.refuse(app, "admin".into(), Some(lock))) }
     }
 
+    /// Ready when it may not take this lock any more: its token expired, or was revoked or changed.
+    pub(crate) async fn denied(&self, app: &App, lock: &LockName) {
+        let Some(token) = &self.token else { return std::future::pending().await };
+        loop {
+            let (rules, now) = (app.access.rules(), SystemTime::now());
+            let same = rules.tokens.as_ref().and_then(|tokens| tokens.same(token, now));
+            let Some(same) = same.filter(|token| token.may_lock(lock.as_str())) else { return };
+            let left = same.expires.and_then(|end| end.duration_since(now).ok());
+            let expired = async {
+                match left {
+                    Some(left) => tokio::time::sleep(left).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = rules.replaced.cancelled() => {}
+                () = expired => {}
+            }
+        }
+    }
+
     /// For the record: its name, and the address it came from.
     pub(crate) fn who(&self) -> (&str, &str) {
         (&self.name, &self.from)

@@ -119,7 +119,9 @@ mod tests {
         let server = Server::start(locks.clone(), Settings::default(), listener).unwrap();
         let token = locks.lock("l").ttl(Duration::from_secs(25)).acquire().await.unwrap().detach();
         let (delivery, app) = (Delivery::default(), server.front.app.clone());
-        let answer = delivery.answer("a grant".into(), Box::new(move || app.give_back(token)));
+        let told = app.ledger.answer(&token);
+        let answer =
+            delivery.answer("a grant".into(), Box::new(move || app.give_back(token, told)));
         // A release is longer on its way than the nodes are given to settle.
         proxy.set(Fault::Delay(Duration::from_millis(1500)));
         drop((answer, delivery));

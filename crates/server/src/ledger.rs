@@ -5,11 +5,13 @@
 //! be told: which counter, which event, which key. So a route cannot count a loss and forget its event.
 //! A method returns something only if its caller must act on it.
 
+mod answers;
 mod audit;
 mod events;
 mod idempotency;
 mod known;
 mod metrics;
+mod nonces;
 mod readers;
 mod record;
 mod sightings;
@@ -24,6 +26,8 @@ use tracing::warn;
 
 use crate::problem::Problem;
 use crate::view;
+pub(crate) use answers::Answer;
+use answers::Answers;
 use audit::Refusals;
 pub(crate) use events::{Ear, Event, Listener};
 use events::{Events, More};
@@ -33,7 +37,9 @@ use known::Known;
 pub(crate) use known::{Granted, Owned};
 use metrics::Metrics;
 pub(crate) use metrics::{AttemptOutcome, CONTENT_TYPE};
+use nonces::Nonces;
 pub(crate) use record::Forced;
+pub(crate) use sightings::ended_early;
 use stats::{Ended, Stats};
 
 /// What this instance remembers and counts.
@@ -43,6 +49,8 @@ pub(crate) struct Ledger {
     events: Arc<Events>,
     known: Known,
     keys: Arc<Idempotency>,
+    answers: Arc<Answers>,
+    nonces: Nonces,
     refusals: Refusals,
     /// How far clocks may come apart: by so much the nodes keep a lease for longer than was told.
     drift: Drift,
@@ -61,7 +69,11 @@ pub(crate) struct Grant {
 
 /// A release under way: what was known of its lease before.
 #[must_use = "say what became of it"]
-pub(crate) struct Releasing(Option<Owned>);
+pub(crate) struct Releasing {
+    known: Option<Owned>,
+    /// It was granted or seen here, if only before it ended.
+    was_known: bool,
+}
 
 impl Ledger {
     pub(crate) fn new(backend: &str, listed: &[String], locks: &Locks) -> Self {
@@ -76,6 +88,8 @@ impl Ledger {
             events: Arc::new(Events::new(view::hex(&instance))),
             known: Known::default(),
             keys: Arc::default(),
+            answers: Arc::default(),
+            nonces: Nonces::default(),
             refusals: Refusals::new(Instant::now()),
             drift: locks.drift(),
             started: Instant::now(),
@@ -119,7 +133,24 @@ impl Ledger {
         key: &str,
         request: &[u8],
     ) -> Result<Key, Problem> {
-        self.keys.look_up(caller, key, request)
+        loop {
+            match self.keys.look_up(caller, key, request)? {
+                // Nobody heard of that one, and nobody will.
+                Key::Granted(token) if !self.claimed(&token) => self.keys.ended(&token.holder),
+                found => return Ok(found),
+            }
+        }
+    }
+
+    /// Whether this nonce, which a caller says is fresh, was not used here a moment ago.
+    pub(crate) fn is_fresh(&self, nonce: u128) -> bool {
+        self.nonces.note(nonce)
+    }
+
+    /// Somebody hands in a lease id: it is not given back any more because an answer did not arrive.
+    /// False if it is being given back already.
+    pub(crate) fn claimed(&self, token: &LeaseToken) -> bool {
+        self.answers.claim(token)
     }
 
     /// The lease that a key stands for is over on the nodes.
@@ -127,8 +158,9 @@ impl Ledger {
         self.keys.ended(holder);
     }
 
-    /// A lease was granted here.
-    pub(crate) fn granted(&self, token: &LeaseToken, grant: Grant) {
+    /// A lease was granted here, and the answer that tells of it goes out.
+    pub(crate) fn granted(&self, token: &LeaseToken, grant: Grant) -> Answer {
+        let answer = self.answers.begin(token);
         let Grant { waited, until, reason, key } = grant;
         let now = Instant::now();
         self.metrics.leases.granted(until.saturating_duration_since(now), token.ttl);
@@ -144,18 +176,28 @@ impl Ledger {
         if let Some(key) = key {
             key.granted(token, until);
         }
+        answer
     }
 
-    /// The answer that told of a grant did not arrive. Whether the lease may be given back: not if a
-    /// repeat was told of it.
-    pub(crate) fn undelivered(&self, token: &LeaseToken) -> bool {
-        self.keys.take_back(&token.holder)
+    #[cfg(test)]
+    pub(crate) fn answer(&self, token: &LeaseToken) -> Answer {
+        self.answers.begin(token)
+    }
+
+    /// The answer that told of a grant did not arrive. Whether the lease may be given back: not if
+    /// somebody else was told of it.
+    pub(crate) fn undelivered(&self, token: &LeaseToken, answer: &Answer) -> bool {
+        let is_untold = answer.take_back();
+        if is_untold {
+            self.keys.ended(&token.holder);
+        }
+        is_untold
     }
 
     /// A lock has a new owner. The owner before, who did not give it back here, has it no more.
     fn began(&self, lock: &LockName, owned: Owned, more: impl Into<More>) {
         if let Some(before) = self.known.began(lock, owned) {
-            self.gone(lock, &before);
+            self.gone(lock, &before, None);
         }
         self.events.tell("acquired", Some(lock.clone()), more);
     }
@@ -174,13 +216,16 @@ impl Ledger {
     }
 
     /// A renewal came to nothing, and nobody knows what became of the lease.
-    pub(crate) fn renewal_failed(&self) {
+    pub(crate) fn renewal_failed(&self, token: &LeaseToken) {
+        self.known.wanted(&token.name, &token.holder);
         self.metrics.leases.renewed("failed");
     }
 
-    /// A renewal found no such lease.
-    pub(crate) fn renewal_lost(&self) {
-        self.metrics.leases.renewed("lost");
+    /// A renewal found no such lease. What an id says may be made up: one that was never seen here is
+    /// counted apart.
+    pub(crate) fn renewal_lost(&self, token: &LeaseToken) {
+        let is_known = self.known.is_known(&token.name, &token.holder);
+        self.metrics.leases.renewed(if is_known { "lost" } else { "not_known" });
     }
 
     /// A lease that was granted here is over, and its holder had not given it back. Nothing if that was
@@ -192,15 +237,23 @@ impl Ledger {
         }
         self.keys.ended(holder);
         let Some(owned) = self.known.ended(lock, holder) else { return };
-        if owned.granted.is_some() {
-            // Taken away by force: that is counted where it was done.
-            if reason != "forced" {
-                self.count_loss(&owned, reason);
+        if let Some(granted) = &owned.granted {
+            match reason {
+                // It is gone before its end. That is no loss as far as anybody knows.
+                "elsewhere" | "unknown" => self.metrics.leases.released(reason, None),
+                // Taken away by force: that is counted where it was done.
+                "forced" => {}
+                "expired" if granted.is_wanted => self.count_loss(&owned, "quorum"),
+                _ => self.count_loss(&owned, reason),
             }
             let fence = owned.fence;
-            warn!(%lock, holder = holder.label(), fence, reason, why, "a lease is lost");
+            warn!(%lock, holder = holder.label(), fence, reason, why, "a lease is over");
         }
-        let event = if reason == "expired" { "expired" } else { "lost" };
+        let event = match reason {
+            "expired" => "expired",
+            "elsewhere" => "released",
+            _ => "lost",
+        };
         let members = json!({"holder": holder.label(), "fence": owned.fence, "why": why});
         self.events.tell(event, Some(lock.clone()), members);
     }
@@ -215,16 +268,17 @@ impl Ledger {
     /// A lease is about to be released. What becomes of that is told with [`Ledger::released`].
     pub(crate) fn releasing(&self, token: &LeaseToken) -> Releasing {
         // Whoever gets the lock next may be told of it before we are: that is no loss.
+        let was_known = self.known.is_known(&token.name, &token.holder);
         let known = self.known.ended(&token.name, &token.holder);
         self.keys.ended(&token.holder);
-        Releasing(known)
+        Releasing { known, was_known }
     }
 
     /// A release ended.
     pub(crate) fn released(
         &self,
         token: &LeaseToken,
-        Releasing(known): Releasing,
+        Releasing { known, was_known }: Releasing,
         outcome: &ReleaseOutcome,
     ) {
         let granted = known.as_ref().and_then(|owned| owned.granted.as_ref());
@@ -240,7 +294,8 @@ impl Ledger {
         // How long others had theirs, the id that they hand in does not prove.
         let granted_at = known.as_ref().filter(|owned| owned.granted.is_some()).map(|it| it.at);
         let held_for = granted_at.filter(|_| word == "released").map(|at| at.elapsed());
-        self.metrics.leases.released(word, held_for);
+        let is_proved = was_known || word == "released" || word == "unknown";
+        self.metrics.leases.released(if is_proved { word } else { "not_known" }, held_for);
         if word == "released" {
             self.known.gave_back(&token.name, &token.holder);
             self.stats.released();

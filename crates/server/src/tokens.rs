@@ -226,6 +226,12 @@ impl Tokens {
         self.0.iter().map(|token| &**token)
     }
 
+    /// The same token as it is now, unless it is gone or has expired.
+    pub(crate) fn same(&self, before: &Token, now: SystemTime) -> Option<&Token> {
+        let same = self.0.iter().find(|token| token.digest == before.digest)?;
+        same.expires.is_none_or(|end| end > now).then_some(&**same)
+    }
+
     /// Who sent this. Every entry is compared, and each in constant time.
     pub(crate) fn find(&self, presented: &str, now: SystemTime) -> Option<&Arc<Token>> {
         let digest: [u8; 32] = Sha256::digest(presented).into();

@@ -45,8 +45,6 @@ struct Entry {
 struct Granted {
     token: LeaseToken,
     deadline: Instant,
-    /// Somebody else than the first was told of it: it is not taken back for the first one's sake.
-    is_told: bool,
 }
 
 /// What a key stands for.
@@ -88,10 +86,7 @@ impl Idempotency {
                 Kind::IdempotencyInFlight,
                 "the first request with this Idempotency-Key is still under way",
             )),
-            Some(Entry { outcome: Some(granted), .. }) => {
-                granted.is_told = true;
-                Ok(Key::Granted(granted.token.clone()))
-            }
+            Some(Entry { outcome: Some(granted), .. }) => Ok(Key::Granted(granted.token.clone())),
             None => {
                 state.make_room(caller)?;
                 let caller = caller.clone();
@@ -106,7 +101,7 @@ impl Idempotency {
     pub(crate) fn renewed(&self, holder: &Holder, deadline: Instant) {
         let mut state = self.state();
         if let Some(granted) = state.granted(holder) {
-            granted.deadline = deadline;
+            granted.deadline = granted.deadline.max(deadline);
         }
     }
 
@@ -116,17 +111,6 @@ impl Idempotency {
         if state.granted(holder).is_some() {
             state.forget(holder.mark());
         }
-    }
-
-    /// The answer that told of the lease of `holder` did not arrive. Whether it may be taken back, and
-    /// the key stands for nothing any more.
-    pub(crate) fn take_back(&self, holder: &Holder) -> bool {
-        let mut state = self.state();
-        let is_told = state.granted(holder).is_some_and(|granted| granted.is_told);
-        if !is_told && state.granted(holder).is_some() {
-            state.forget(holder.mark());
-        }
-        !is_told
     }
 }
 
@@ -188,7 +172,7 @@ impl UnderWay {
     pub(crate) fn granted(mut self, token: &LeaseToken, deadline: Instant) {
         self.is_over = true;
         if let Some(entry) = self.keys.state().entries.get_mut(&self.mark) {
-            entry.outcome = Some(Granted { token: token.clone(), deadline, is_told: false });
+            entry.outcome = Some(Granted { token: token.clone(), deadline });
         }
     }
 }
@@ -224,24 +208,34 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_somebody_else_was_told_of_is_not_taken_back() {
+    fn another_lease_of_the_same_key_does_not_end_it() {
         let (keys, caller) = (Arc::<Idempotency>::default(), Arc::from("a"));
-        let deadline = Instant::now() + Duration::from_secs(60);
-        for is_repeated in [true, false] {
-            let under_way = new(&keys, &caller, "k");
-            let token = lease(under_way.mark(), 1);
-            under_way.granted(&token, deadline);
-            if is_repeated {
-                assert!(matches!(keys.look_up(&caller, "k", b"request"), Ok(Key::Granted(_))));
-            }
-            assert_eq!(keys.take_back(&token.holder), !is_repeated);
-            // Another lease of the same key is not this one.
-            keys.ended(&lease(token.holder.mark(), 2).holder);
-            assert_eq!(keys.look_up(&caller, "k", b"request").is_ok_and(is_granted), is_repeated);
-            keys.ended(&token.holder);
-        }
+        let under_way = new(&keys, &caller, "k");
+        let token = lease(under_way.mark(), 1);
+        under_way.granted(&token, Instant::now() + Duration::from_secs(60));
+        keys.ended(&lease(token.holder.mark(), 2).holder);
+        assert!(keys.look_up(&caller, "k", b"request").is_ok_and(is_granted));
+        keys.ended(&token.holder);
         drop(new(&keys, &caller, "k"));
         assert!(keys.state().per_caller.is_empty() && keys.state().entries.is_empty());
+    }
+
+    /// A renewal with a shorter ttl leaves the longer end.
+    #[test]
+    fn a_key_is_kept_for_as_long_as_its_lease_may_last() {
+        let (keys, caller) = (Arc::<Idempotency>::default(), Arc::from("a"));
+        let under_way = new(&keys, &caller, "k");
+        let token = lease(under_way.mark(), 1);
+        under_way.granted(&token, Instant::now() + Duration::from_secs(60));
+        keys.renewed(&token.holder, Instant::now());
+        for number in 0..MANY {
+            let under_way = new(&keys, &caller, &number.to_string());
+            let token = lease(under_way.mark(), 1);
+            under_way.granted(&token, Instant::now());
+        }
+        drop(new(&keys, &caller, "one more"));
+        assert!(keys.state().entries.len() < MANY, "those that are over went");
+        assert!(keys.look_up(&caller, "k", b"request").is_ok_and(is_granted));
     }
 
     fn is_granted(key: Key) -> bool {

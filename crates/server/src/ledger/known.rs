@@ -99,11 +99,13 @@ pub(crate) struct Granted {
     pub(crate) until: Instant,
     /// When it was last seen on the nodes.
     pub(crate) seen: Option<Instant>,
+    /// Its holder wanted to renew it since it last could, and too few nodes answered.
+    pub(crate) is_wanted: bool,
 }
 
 impl Granted {
     pub(crate) fn new(ttl: Duration, reason: Option<String>, until: Instant) -> Self {
-        Self { ttl, reason, until, seen: None }
+        Self { ttl, reason, until, seen: None, is_wanted: false }
     }
 
     /// So long before its end it is looked at: long enough for a look that comes a little late, and too
@@ -154,6 +156,16 @@ impl Known {
             if let Some(granted) = &mut owned.granted {
                 granted.ttl = ttl;
                 granted.until = granted.until.max(until);
+                granted.is_wanted = false;
+            }
+        });
+    }
+
+    /// Its holder wanted to renew it, and too few nodes answered.
+    pub(crate) fn wanted(&self, lock: &LockName, holder: &Holder) {
+        self.change(lock, holder, |owned| {
+            if let Some(granted) = &mut owned.granted {
+                granted.is_wanted = true;
             }
         });
     }
@@ -191,14 +203,13 @@ impl Known {
         }
     }
 
-    /// A holder has nothing any more, or will not in a moment. Says what was known.
+    /// A holder has nothing any more, or will not in a moment. Says what was known. Of one that was not
+    /// known nothing is remembered: its id may be made up.
     pub(crate) fn ended(&self, lock: &LockName, holder: &Holder) -> Option<Owned> {
         let mut state = self.state();
+        state.owners.get(lock).filter(|owned| owned.holder == *holder)?;
         state.ended.note((lock.clone(), holder.clone()), false);
-        if state.owners.get(lock).is_some_and(|owned| owned.holder == *holder) {
-            return state.remove(lock);
-        }
-        None
+        state.remove(lock)
     }
 
     /// It ended by giving its lock back.

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use leasehold::{LockName, LockStatus, NodeHealth, Owner};
+use leasehold::{Holder, LockName, LockStatus, NodeHealth, Owner};
 use serde_json::json;
 use tracing::warn;
 
@@ -26,7 +26,7 @@ impl Ledger {
         for (lock, owned) in self.known.owners() {
             let has_it = holders.get(&lock).is_some_and(|owner| owner.is(&owned.holder));
             if !has_it {
-                self.seen_free(&lock, &owned, at);
+                self.seen_free(&lock, &owned, at, None);
             }
         }
         held.iter().for_each(|status| self.seen_held(status, at));
@@ -38,7 +38,7 @@ impl Ledger {
         if let Some(owned) = self.known.owner(lock)
             && !status.holder().is_some_and(|owner| owner.is(&owned.holder))
         {
-            self.seen_free(lock, &owned, at);
+            self.seen_free(lock, &owned, at, Some(status));
         }
         self.seen_held(status, at);
     }
@@ -48,7 +48,7 @@ impl Ledger {
     pub(crate) fn seen_near_end(&self, owned: &Owned, status: &LockStatus, at: Instant) {
         let lock = &status.name;
         if !status.holder().is_some_and(|owner| owner.is(&owned.holder)) {
-            return self.seen_free(lock, owned, at);
+            return self.seen_free(lock, owned, at, Some(status));
         }
         let (Some(granted), Some(left)) = (&owned.granted, status.expires_in()) else { return };
         // As the caller that renewed it last counts.
@@ -85,32 +85,43 @@ impl Ledger {
         }
     }
 
-    /// Somebody who was told of holds a lock no more.
-    fn seen_free(&self, lock: &LockName, owned: &Owned, at: Instant) {
+    /// Somebody who was told of holds a lock no more; `status` is what the nodes say of it, if that was
+    /// asked.
+    fn seen_free(&self, lock: &LockName, owned: &Owned, at: Instant, status: Option<&LockStatus>) {
         if owned.at >= at || self.known.ended(lock, &owned.holder).is_none() {
             return;
         }
-        self.gone(lock, owned);
+        self.gone(lock, owned, status);
     }
 
     /// A holder was seen to have a lease no more, and nobody told us how that came.
-    pub(super) fn gone(&self, lock: &LockName, owned: &Owned) {
-        let word = match &owned.granted {
-            Some(granted) if self.is_early(granted) => "elsewhere",
-            Some(granted) if granted.was_seen_near_its_end() => "",
-            Some(_) => "unknown",
+    pub(super) fn gone(&self, lock: &LockName, owned: &Owned, status: Option<&LockStatus>) {
+        // As a release, or as a loss.
+        let (word, lost) = match &owned.granted {
+            Some(granted) if self.is_early(granted) => {
+                match status.map(|status| ended_early(&owned.holder, owned.fence, status)) {
+                    // Counted where it was done.
+                    Some("forced") => ("", ""),
+                    Some(word) => (word, ""),
+                    None => ("elsewhere", ""),
+                }
+            }
+            Some(granted) if granted.is_wanted => ("", "quorum"),
+            Some(granted) if granted.was_seen_near_its_end() => ("", "expired"),
+            Some(_) => ("unknown", ""),
             // Seen only; the instance that granted it counts.
-            None => "",
+            None => ("", ""),
         };
         if owned.granted.is_some() {
             self.keys.ended(&owned.holder);
         }
         if !word.is_empty() {
             self.metrics.leases.released(word, None);
-        } else if owned.granted.is_some() {
-            self.count_loss(owned, "expired");
+        }
+        if !lost.is_empty() {
+            self.count_loss(owned, lost);
             let (holder, fence) = (owned.holder.label(), owned.fence);
-            warn!(%lock, holder, fence, reason = "expired", why = RAN_OUT, "a lease is lost");
+            warn!(%lock, holder, fence, reason = lost, why = RAN_OUT, "a lease is lost");
         }
         let has_run_out = match (&owned.granted, owned.expires) {
             (None, Some(expires)) => expires <= Instant::now() + NEAR_ITS_END,
@@ -158,6 +169,21 @@ impl Ledger {
     }
 }
 
+/// How a lease came to its end that had time left, by what the nodes say of its lock since: a release at
+/// another instance leaves its fence, and force raises it by one. Where nodes still name its holder, or have
+/// no fence, somebody deleted what they had. Where others had the lock since, nothing tells a release from
+/// force; it counts as a release, which nearly all are.
+pub(crate) fn ended_early(holder: &Holder, fence: u64, status: &LockStatus) -> &'static str {
+    let mut sightings = status.nodes.iter().filter_map(|(_, seen)| seen.as_ref().ok());
+    let is_named = sightings.any(|seen| seen.owner.as_ref().is_some_and(|o| o.is(holder)));
+    let found = status.fence().map_or(0, |fence| fence.get());
+    match status.owner() {
+        _ if is_named || found < fence => "unknown",
+        None if found == fence + 1 => "forced",
+        _ => "elsewhere",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use leasehold::Locks;
@@ -182,9 +208,9 @@ mod tests {
         let (holder, fence) = (guard.holder().clone(), guard.fence().get());
         let owned = Owned { holder, fence, at: Instant::now(), expires: None, granted: None };
         ledger.known.began(&lock, owned.clone());
-        ledger.seen_free(&lock, &owned, began);
+        ledger.seen_free(&lock, &owned, began, None);
         assert!(history().is_empty(), "{:?}", history());
-        ledger.seen_free(&lock, &owned, Instant::now());
+        ledger.seen_free(&lock, &owned, Instant::now(), None);
         assert_eq!(history()[0]["type"], "released");
     }
 }

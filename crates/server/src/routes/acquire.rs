@@ -15,6 +15,7 @@ use super::{LeaseAnswer, same_key, typed};
 use crate::app::{App, Asked};
 use crate::ask::{Ask, Json};
 use crate::body::{Body, Response};
+use crate::caller::Caller;
 use crate::lease_id;
 use crate::ledger::{AttemptOutcome, Grant, Key, UnderWay};
 use crate::problem::{Kind, Problem};
@@ -42,6 +43,11 @@ pub(crate) async fn acquire(mut ask: Box<Ask>) -> Result<Response, Problem> {
     let Ask { app, asked, head, body, .. } = *ask;
     caller.may_lock(&app, &lock)?;
     let nonce = check(&app, &wish)?;
+    if nonce.is_some_and(|nonce| !app.ledger.is_fresh(nonce)) {
+        let detail =
+            "this nonce was used a moment ago: a nonce is for one request, which nobody may repeat";
+        return Err(Problem::field("nonce", detail));
+    }
     let key = match idempotency_key(&head.headers)? {
         Some(_) if nonce.is_some() => {
             let detail = "a nonce and an Idempotency-Key exclude each other: send one of them";
@@ -88,7 +94,7 @@ pub(crate) async fn acquire(mut ask: Box<Ask>) -> Result<Response, Problem> {
         }
     } else {
         let place = app.waiting.join(&lock, &caller.name, app.limits().into())?;
-        match attempt.wait(request, wait).await? {
+        match attempt.wait(request, wait, &caller).await? {
             Ok(guard) => guard,
             Err(error) => return Err(attempt.refused(error, Some(place)).await),
         }
@@ -111,11 +117,11 @@ fn grant(
     let waited = attempt.ended(AttemptOutcome::Acquired);
     let id = lease_id::encode(&token);
     let text = lease_json(app, &token, &id, asked, reason.as_deref(), until);
-    app.ledger.granted(&token, Grant { waited, until, reason, key });
+    let answer = app.ledger.granted(&token, Grant { waited, until, reason, key });
     let (owner, undelivered) = (app.clone(), token);
     let give_back = move || {
-        if owner.ledger.undelivered(&undelivered) {
-            owner.give_back(undelivered);
+        if owner.ledger.undelivered(&undelivered, &answer) {
+            owner.give_back(undelivered, answer);
         }
     };
     let body = asked.delivery.answer(text, Box::new(give_back));
@@ -256,11 +262,12 @@ impl<'a> Attempt<'a> {
         Self { app, lock, began, met_holder, mark, is_over: false }
     }
 
-    /// Waits for the lock, unless the server ends first.
+    /// Waits for the lock, unless the server ends first, or the right to take it does.
     async fn wait(
         &mut self,
         request: LockRequest,
         wait: Duration,
+        caller: &Caller,
     ) -> Result<Result<Guard, AcquireError>, Problem> {
         let (app, lock, met) = (self.app.clone(), self.lock.clone(), self.met_holder.clone());
         let (mark, met_itself) = (self.mark, Arc::new(Notify::new()));
@@ -274,9 +281,14 @@ impl<'a> Attempt<'a> {
             }
         });
         let mut acquire = std::pin::pin!(request.acquire());
+        let mut is_denied = std::pin::pin!(caller.denied(&self.app, self.lock));
         loop {
             tokio::select! {
                 biased;
+                () = &mut is_denied => {
+                    let detail = "this token was revoked, or has expired, while the request waited";
+                    return Err(Problem::new(Kind::Unauthorized, detail));
+                }
                 outcome = &mut acquire => return Ok(outcome),
                 () = met_itself.notified() => {
                     if same_key::is_held(&self.app.locks, self.lock, mark).await {

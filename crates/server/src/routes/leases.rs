@@ -11,6 +11,7 @@ use crate::app::App;
 use crate::ask::Ask;
 use crate::body::{Response, response};
 use crate::lease_id;
+use crate::ledger::ended_early;
 use crate::problem::{self, Problem};
 use crate::view;
 
@@ -34,6 +35,7 @@ pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
     if let Some(ttl) = wish.ttl_ms {
         token.ttl = Duration::from_millis(ttl);
     }
+    claim(app, &token)?;
     match app.locks.extend_since(&token, Instant::now).await {
         Ok((now, left)) => {
             let until = now + left;
@@ -56,23 +58,30 @@ pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
             Ok(ok(&answer))
         }
         Err(error @ ExtendError::Lost(_)) => {
-            app.ledger.renewal_lost();
+            app.ledger.renewal_lost(&token);
             let status = app.locks.inspect(token.name.as_str()).await.ok();
             if status.as_ref().is_some_and(|status| has_another_fence(&token, status)) {
                 let (name, fence) = (token.name.as_str(), token.fence.get());
                 return Err(problem::lost(name, fence, NEVER_ITS_FENCE, None));
             }
             let (reason, owner) = why_lost(&token, status.as_ref());
-            let reason = match reason {
-                "stolen" | "expired" if app.ledger.would_last(&token) => "forced",
-                reason => reason,
+            // Who renews has not given it back.
+            let reason = match (reason, &status) {
+                ("stolen", _) if app.ledger.would_last(&token) => "forced",
+                ("expired", Some(status)) if app.ledger.would_last(&token) => {
+                    ended_early(&token.holder, token.fence.get(), status)
+                }
+                (reason, _) => reason,
             };
             let was_released = app.ledger.was_released(&token);
             let why = match (reason, owner) {
                 _ if was_released => "it was released".to_owned(),
                 (_, Some(owner)) => format!("{owner} holds it now"),
                 ("forced", None) => "another had it since, or it was taken away by force".into(),
-                ("expired", None) => {
+                (_, None) if status.as_ref().is_some_and(|it| it.fence() < Some(token.fence)) => {
+                    "no node has a fence as high: there never was such a lease".into()
+                }
+                ("expired" | "elsewhere" | "unknown", None) => {
                     "it ran out or was released before, or there never was such a lease here".into()
                 }
                 _ => "too few nodes kept it without interruption".to_owned(),
@@ -81,10 +90,19 @@ pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
             Err(problem::lost(token.name.as_str(), token.fence.get(), &why, owner))
         }
         Err(error) => {
-            app.ledger.renewal_failed();
+            app.ledger.renewal_failed(&token);
             Err(error.into())
         }
     }
+}
+
+/// Whoever hands an id in knows of its lease: it is not given back because another answer did not arrive.
+fn claim(app: &App, token: &LeaseToken) -> Result<(), Problem> {
+    if app.ledger.claimed(token) {
+        return Ok(());
+    }
+    let why = "the answer that told of it did not arrive, so it is being given back";
+    Err(problem::lost(token.name.as_str(), token.fence.get(), why, None))
 }
 
 /// For how long the nodes keep a lease, if enough of them say so in time.
@@ -149,6 +167,7 @@ fn no_content() -> Response {
 pub(crate) async fn look(ask: Box<Ask>) -> Result<Response, Problem> {
     let (caller, token, app) = (ask.caller()?, ask.lease()?, &ask.app);
     caller.may_see(app, &token.name)?;
+    claim(app, &token)?;
     let status = app.locks.inspect(token.name.as_str()).await?;
     match status.holder() {
         Some(owner) if owner.is(&token.holder) && is_its_fence(&token, &status) => {

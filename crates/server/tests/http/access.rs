@@ -150,6 +150,28 @@ async fn a_revoked_token_ends_with_the_next_reload_and_so_do_its_streams() {
 }
 
 #[tokio::test]
+async fn a_waiter_whose_token_is_revoked_is_told_so_and_gets_no_lock() {
+    let mut guarded = guarded().await;
+    let held = guarded.ask(1, "POST", "/v1/locks/a%2Fl/leases", "").await;
+    let value = format!("Bearer {}", guarded.texts[1]);
+    let headers = [("Authorization", value.as_str())];
+    let mut waiter = guarded.running.connect().await;
+    waiter.send("POST", "/v1/locks/a%2Fl/leases", &headers, r#"{"wait_ms": 30000}"#).await;
+    let waiters = async || guarded.running.locks.list("").await.unwrap().len();
+    eventually("the first one holds it", async || waiters().await == 1).await;
+    let other = Scope::Lock("b/*".into());
+    guarded.tokens.revoke("locker");
+    let text = guarded.tokens.create("locker", vec![other], None).unwrap();
+    guarded.texts.push(text);
+    std::fs::write(guarded.file.path(), guarded.tokens.to_text()).unwrap();
+    guarded.running.reload().unwrap();
+    let refused = waiter.answer().await;
+    assert_eq!((refused.status, refused.problem()), (401, "unauthorized"), "{refused:?}");
+    let id = held.json["lease_id"].as_str().unwrap().to_owned();
+    assert_eq!(guarded.ask(1, "DELETE", &format!("/v1/leases/{id}"), "").await.status, 401);
+}
+
+#[tokio::test]
 async fn refusals_and_forced_releases_are_told_to_admins_only() {
     let guarded = guarded().await;
     let listen = async |token: usize| {

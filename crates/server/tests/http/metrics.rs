@@ -124,6 +124,52 @@ async fn what_becomes_of_leases_is_counted() {
     drop(next);
 }
 
+/// A caller may make ids up by the thousand; nobody is called for them.
+#[tokio::test]
+async fn lease_ids_that_nobody_was_given_are_counted_apart() {
+    let running = Running::new().await;
+    let (held, fence) = running.acquire("l", LONG).await;
+    use base64::Engine as _;
+    for number in 0..5 {
+        let id = format!("lease1:{}:60000:ana:{number:032x}/l", fence - 1);
+        let id = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(id);
+        for _ in 0..2 {
+            let renewed = running.ask("POST", &format!("/v1/leases/{id}/renew"), "").await;
+            assert_eq!(renewed.status, 410);
+            assert_eq!(running.ask("DELETE", &format!("/v1/leases/{id}"), "").await.status, 410);
+        }
+    }
+    for (line, expected) in [
+        (r#"redlock_renewals_total{outcome="not_known"}"#, 10.0),
+        (r#"redlock_renewals_total{outcome="lost"}"#, 0.0),
+        (r#"redlock_releases_total{outcome="not_known"}"#, 10.0),
+        (r#"redlock_releases_total{outcome="expired"}"#, 0.0),
+        (r#"redlock_releases_total{outcome="taken_over"}"#, 0.0),
+        ("redlock_fencing_rejections_total", 0.0),
+    ] {
+        assert_eq!(running.metric(line).await, expected, "{line}");
+    }
+    assert_eq!(running.ask("DELETE", &format!("/v1/leases/{held}"), "").await.status, 204);
+}
+
+/// Its holder asked in time, and too few nodes answered until it was over.
+#[tokio::test]
+async fn a_lease_that_could_not_be_renewed_for_want_of_nodes_is_lost_by_that() {
+    if leasehold_testkit::skip(leasehold_testkit::Need::Redis) {
+        return;
+    }
+    let node = leasehold_testkit::RedisServer::redis().start();
+    let running = serving(&format!("redis://{}", node.addr())).await;
+    let (id, _) = running.acquire("l", r#"{"ttl_ms": 2000}"#).await;
+    node.pause();
+    let renewed = running.ask("POST", &format!("/v1/leases/{id}/renew"), "").await;
+    assert_eq!(renewed.status, 503);
+    node.resume();
+    let lost = r#"redlock_leases_lost_total{reason="quorum"}"#;
+    eventually("it is lost", async || running.metric(lost).await == 1.0).await;
+    assert_eq!(running.metric(r#"redlock_leases_lost_total{reason="expired"}"#).await, 0.0);
+}
+
 #[tokio::test]
 async fn without_a_quorum_failures_are_counted_as_such() {
     let (id, _) = Running::new().await.acquire("l", LONG).await;

@@ -171,6 +171,32 @@ async fn a_lease_that_another_connection_was_told_of_stays_when_the_first_one_br
     }
 }
 
+/// Who chose the nonce knows the lease id before the answer comes.
+#[tokio::test]
+async fn a_lease_that_its_caller_renewed_stays_when_the_connection_of_its_grant_breaks() {
+    let running = Running::new().await;
+    let mut connection = running.connect().await;
+    let nonce = |number: u32| format!("{:032x}", number + 1);
+    let body = |number| {
+        json!({"ttl_ms": 600_000, "holder": "h".repeat(200), "nonce": nonce(number)}).to_string()
+    };
+    let last =
+        without_reading(&running, &mut connection, |number| (String::new(), body(number))).await;
+    let number = last.trim_start_matches('l').parse().unwrap();
+    let id =
+        format!("lease1:1-9007199254740991:600000:{}:{}/{last}", "h".repeat(200), nonce(number));
+    use base64::Engine as _;
+    let id = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(id);
+    assert_eq!(renewed(&running, &id).await, 200);
+    let connections = async || running.metric("http_connections").await;
+    eventually("it and the one that asks", async || connections().await == 2.0).await;
+    reset(connection);
+    eventually("the connection ended", async || connections().await == 1.0).await;
+    for _ in 0..100 {
+        assert_eq!(renewed(&running, &id).await, 200);
+    }
+}
+
 fn body_of_an_unread_acquire() -> String {
     json!({"ttl_ms": 600_000, "holder": "h".repeat(200)}).to_string()
 }
@@ -182,12 +208,23 @@ async fn acquire_without_reading(
     connection: &mut Connection,
     body: &str,
 ) -> String {
+    let request = |number| (format!("Idempotency-Key: l{number}\r\n"), body.to_owned());
+    without_reading(running, connection, request).await
+}
+
+/// The same, with a header and a body for each number.
+async fn without_reading(
+    running: &Running,
+    connection: &mut Connection,
+    request: impl Fn(u32) -> (String, String),
+) -> String {
     let count = 20_000;
     let mut sent = 0;
     for number in 0..count {
+        let (header, body) = request(number);
         let request = format!(
             "POST /v1/locks/l{number}/leases HTTP/1.1\r\nHost: 127.0.0.1\r\n\
-             Idempotency-Key: l{number}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+             {header}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
         let writing = connection.stream.write_all(request.as_bytes());

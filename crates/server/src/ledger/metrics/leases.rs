@@ -178,14 +178,14 @@ impl Leases {
                 registry,
                 "redlock_renewals",
                 "Renewals, by how they ended",
-                ["ok", "lost", "failed"],
+                ["ok", "lost", "failed", "not_known"],
             ),
             lost: by_reason(registry),
             releases: by_outcome(
                 registry,
                 "redlock_releases",
                 "Releases, by what became of them; and leases granted here of which only the end was seen",
-                ["released", "expired", "taken_over", "unknown", "elsewhere"],
+                ["released", "expired", "taken_over", "unknown", "elsewhere", "not_known"],
             ),
             force_releases: register(
                 registry,
