@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 
 use crate::driver::{Cluster, Due, Op, Proof, Won};
 use crate::error::{ExtendError, Loss, NodeReports, ReleaseOutcome, ValidityError};
-use crate::legacy::{LEFT_IN_A_ROW, Legacy, Reserve};
+use crate::handoff::{LEFT_IN_A_ROW, Legacy, Reserve};
 use crate::queue::Turn;
 use crate::rota::Slot;
 use crate::token::LeaseToken;

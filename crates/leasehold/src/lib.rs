@@ -48,7 +48,7 @@ mod error;
 mod fuzz;
 mod guard;
 mod home;
-mod legacy;
+mod handoff;
 mod lock;
 mod locks;
 mod members;

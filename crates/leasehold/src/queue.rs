@@ -11,7 +11,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::clock::Clock;
 use crate::crowds::{AFTER_A_LINE, Crowds};
-use crate::legacy::{Chain, Legacy, Reserve};
+use crate::handoff::{Chain, Legacy, Reserve};
 
 /// The queues of all names that somebody waits for or holds.
 #[derive(Debug, Clone)]

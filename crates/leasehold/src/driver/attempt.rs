@@ -9,7 +9,7 @@ use leasehold_core::rounds::{AcquireRound, AcquireSpec, AcquireStep, Ballot, Ref
 use leasehold_core::{Drift, Ends, Fence, Holder, Lease, LockName, Request, Ttl};
 
 use super::{Cluster, Op};
-use crate::legacy::Heritage;
+use crate::handoff::Heritage;
 
 /// What to try for.
 #[derive(Debug, Clone)]
