@@ -12,6 +12,7 @@
 //! * Many nodes: [`Quorum`] counts, [`rounds`] put one question to all nodes.
 //! * Time: [`Keeper`] decides when to extend and when a lease is lost, [`Backoff`] when to ask again,
 //!   [`Proposals`] which number to ask for.
+//! * Inside one process: [`Handoff`] is a lease on its way to the next waiter.
 
 mod admission;
 mod backoff;
@@ -22,6 +23,7 @@ mod ends;
 mod fence;
 #[cfg(test)]
 mod fuzz;
+mod hold;
 mod holder;
 mod keeper;
 mod lease;
@@ -41,6 +43,7 @@ pub use backoff::{Backoff, RetryPolicy};
 pub use clock_watch::{ClockJump, ClockSample, ClockWatch};
 pub use ends::Ends;
 pub use fence::Fence;
+pub use hold::{AskAs, Chain, Handoff, Inherited, LocalQueue, NextWaiter, Reserved, TurnNumber};
 pub use holder::{Holder, HolderError, LABEL_BYTES_MAX};
 pub use keeper::{Keeper, KeeperStep, LossReason};
 pub use lease::{Lease, LeaseState};

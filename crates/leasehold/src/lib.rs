@@ -47,8 +47,8 @@ mod error;
 #[cfg(test)]
 mod fuzz;
 mod guard;
-mod home;
 mod handoff;
+mod home;
 mod lock;
 mod locks;
 mod members;
