@@ -28,21 +28,28 @@ const CAME_LATE: TurnNumber = TurnNumber(3);
 pub(crate) struct HandOff {
     /// It may hold at once: its fence, and the token.
     pub(crate) reserved: Option<(u8, u8)>,
+    /// Even if it came after the refresh was sent.
+    pub(crate) is_for_late_comers: bool,
     /// It may ask with a proposal above this.
     pub(crate) above: Option<u8>,
 }
 
 impl HandOff {
-    /// As one number of 15 bits; fences are below 31.
+    /// As one number of 16 bits; fences are below 31.
     fn packed(self) -> u64 {
         let (fence, token) = self.reserved.unwrap_or_default();
         let above = self.above.map_or(0, |above| above + 1);
-        u64::from(fence) << 10 | u64::from(token) << 5 | u64::from(above)
+        let late = u64::from(self.is_for_late_comers) << 15;
+        late | u64::from(fence) << 10 | u64::from(token) << 5 | u64::from(above)
     }
 
     fn unpacked(packed: u64) -> Self {
         let [fence, token, above] = [10, 5, 0].map(|by| (packed >> by & 31) as u8);
-        Self { reserved: (fence > 0).then_some((fence, token)), above: above.checked_sub(1) }
+        Self {
+            reserved: (fence > 0).then_some((fence, token)),
+            is_for_late_comers: packed >> 15 & 1 == 1,
+            above: above.checked_sub(1),
+        }
     }
 }
 
@@ -66,6 +73,7 @@ impl Protocol {
                 match take(&handoff, self.believed(turn), now) {
                     Inherited::Lease { lease, .. } => {
                         found.reserved = Some((small(lease.fence), small(lease.token)));
+                        found.is_for_late_comers |= turn == CAME_LATE;
                     }
                     Inherited::Ask(AskAs { above, .. }) => found.above = Some(small(above)),
                 }

@@ -37,7 +37,7 @@ impl Protocol {
         let mut may = match one.stage {
             Stage::Held | Stage::Extending => self.hand_off(one, times(begun, place, one)),
             Stage::Acquiring if keeps_grants && is_successor(place, one) => {
-                HandOff { reserved: None, above: Some(self.holders.proposal(one.round)) }
+                HandOff { above: Some(self.holders.proposal(one.round)), ..HandOff::default() }
             }
             _ => HandOff::default(),
         };
@@ -66,7 +66,8 @@ impl Protocol {
         self.start(state, to, proposal);
     }
 
-    /// The next waiter waited when the refresh was sent, so nobody who completed later came before it.
+    /// The next waiter was there when the refresh was sent, so nobody who completed later came before it;
+    /// unless late comers are let in.
     pub(crate) fn take_reserved(&self, state: &mut State, from: u8, to: u8) {
         let begun = &state.agents[..usize::from(to)];
         let former = state.agents[usize::from(from)];
@@ -85,10 +86,7 @@ impl Protocol {
             Some(Mutation::ReservedBeyondToken) => former.highest().max(fence),
             _ => token,
         };
-        next.before = match self.setup.mutation {
-            Some(Mutation::ReservedForLateComer) => late,
-            _ => former.before,
-        };
+        next.before = if may.is_for_late_comers { late } else { former.before };
         if to >= self.setup.keepers {
             (next.extends, next.refreshes) = (self.setup.extends, self.setup.refreshes);
         }

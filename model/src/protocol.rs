@@ -25,7 +25,7 @@ pub struct Protocol {
     /// The replies that matter to a round.
     pub(crate) heard: Cache<8>,
     /// What may become of a lease that is handed off.
-    pub(crate) hand_offs: Cache<15>,
+    pub(crate) hand_offs: Cache<16>,
 }
 
 impl Protocol {
