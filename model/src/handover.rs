@@ -2,11 +2,11 @@
 //! the same holder value. To a node both are one owner; here each is an attempt of its own, with a
 //! fence of its own. What the former user sent may still arrive, at any later moment.
 //!
-//! Where numbers are reserved, the heir asks nobody: the former user raised the token by a refresh
-//! before, and the heir, who waited then already, takes the next number up to it.
+//! Whether the next waiter gets a reserved fence or asks, and above what, the core says: `handoff`.
 
 use leasehold_core::Reply;
 
+use crate::handoff::HandOff;
 use crate::happening::{Arrival, Happening};
 use crate::mutation::Mutation;
 use crate::protocol::Protocol;
@@ -20,35 +20,31 @@ impl Protocol {
         if handed_over.count() >= usize::from(self.setup.handovers) {
             return;
         }
-        if self.setup.reserves {
-            let heirs = begun.iter().enumerate().filter(|(_, one)| self.may_bequeath(one));
-            happenings.extend(heirs.map(|(i, _)| Happening::Bequeath { from: i as u8, to }));
-        }
-        for (i, one) in begun.iter().enumerate().filter(|(i, one)| self.may_hand_over(*i, one)) {
-            for proposal in self
-                .setup
-                .first_proposals(state.now)
-                .filter(|proposal| self.is_above(one, *proposal))
-            {
+        let may: Vec<_> =
+            begun.iter().enumerate().map(|(i, one)| self.may(begun, i, one)).collect();
+        let reserved = may.iter().enumerate().filter(|(_, may)| may.reserved.is_some());
+        happenings.extend(reserved.map(|(i, _)| Happening::TakeReserved { from: i as u8, to }));
+        for (i, above) in may.iter().enumerate().filter_map(|(i, may)| Some((i, may.above?))) {
+            for proposal in self.setup.first_proposals(state.now).filter(|p| *p > above) {
                 happenings.push(Happening::HandOver { from: i as u8, to, proposal });
             }
         }
     }
 
-    fn may_hand_over(&self, place: usize, one: &Agent) -> bool {
+    /// What the next waiter may do with what `one` has, which is one of those that have begun.
+    fn may(&self, begun: &[Agent], place: usize, one: &Agent) -> HandOff {
         let keeps_grants = self.setup.mutation == Some(Mutation::HandOverKeepsGrants);
-        let failed = one.stage == Stage::Acquiring && is_successor(place, one);
-        one.holds() || (keeps_grants && failed)
-    }
-
-    /// Whether a proposal is above all that was sent with the holder value, so that nothing of it can
-    /// change a node that grants the proposal.
-    fn is_above(&self, former: &Agent, proposal: u8) -> bool {
-        let highest = match former.stage {
-            Stage::Acquiring => self.holders.proposal(former.round),
-            _ => former.highest(),
+        let mut may = match one.stage {
+            Stage::Held | Stage::Extending => self.hand_off(one, times(begun, place, one)),
+            Stage::Acquiring if keeps_grants && is_successor(place, one) => {
+                HandOff { above: Some(self.holders.proposal(one.round)), ..HandOff::default() }
+            }
+            _ => HandOff::default(),
         };
-        self.setup.mutation == Some(Mutation::HandOverAnyProposal) || proposal > highest
+        if self.setup.mutation == Some(Mutation::HandOverAnyProposal) {
+            may.above = may.above.map(|_| 0);
+        }
+        may
     }
 
     pub(crate) fn hand_over(&self, state: &mut State, from: u8, to: u8, proposal: u8) {
@@ -70,36 +66,27 @@ impl Protocol {
         self.start(state, to, proposal);
     }
 
-    /// Whether there is a number left up to a token that a quorum has, and nothing higher was sent.
-    fn may_bequeath(&self, one: &Agent) -> bool {
-        let (token, is_won) = match self.setup.mutation {
-            Some(Mutation::BequeathBeforeWon) => (one.highest(), true),
-            Some(Mutation::BequeathBeyondToken) => (self.setup.proposals, true),
-            _ => (one.token, one.refreshing == 0),
-        };
-        one.holds() && is_won && one.fence < token
-    }
-
-    /// The heir waited when the refresh was sent, so nobody who completed later came before it.
-    pub(crate) fn bequeath(&self, state: &mut State, from: u8, to: u8) {
+    /// The next waiter was there when the refresh was sent, so nobody who completed later came before it;
+    /// unless late comers are let in.
+    pub(crate) fn take_reserved(&self, state: &mut State, from: u8, to: u8) {
+        let begun = &state.agents[..usize::from(to)];
+        let former = state.agents[usize::from(from)];
+        let may = self.may(begun, from.into(), &former);
+        let Some((fence, token)) = may.reserved else { return };
         let late = state.agents.iter().map(|agent| agent.fence).max().unwrap_or(0);
         state.drop_replies(usize::from(from));
-        let former = state.agents[usize::from(from)];
         let one = &mut state.agents[usize::from(from)];
         one.stop();
-        // The numbers above its own are the heir's now.
+        // The numbers above its own are the next waiter's now.
         (one.token, one.refreshing) = (one.fence, 0);
         let next = &mut state.agents[usize::from(to)];
         (next.holder, next.list, next.missed) = (former.holder, former.list, former.missed);
-        (next.stage, next.fence) = (Stage::Held, former.fence + 1);
+        (next.stage, next.fence) = (Stage::Held, fence);
         next.token = match self.setup.mutation {
-            Some(Mutation::BequeathBeyondToken) => former.highest().max(next.fence),
-            _ => former.highest(),
+            Some(Mutation::ReservedBeyondToken) => former.highest().max(fence),
+            _ => token,
         };
-        next.before = match self.setup.mutation {
-            Some(Mutation::BequeathToLateComer) => late,
-            _ => former.before,
-        };
+        next.before = if may.is_for_late_comers { late } else { former.before };
         if to >= self.setup.keepers {
             (next.extends, next.refreshes) = (self.setup.extends, self.setup.refreshes);
         }
@@ -158,6 +145,12 @@ impl Protocol {
             |fence: u8| view.owner == Some(holder) && view.fence >= fence && table != node.table;
         later.is_some_and(|(_, later)| has_granted(later.fence))
     }
+}
+
+/// How often the lease of an attempt was handed on before.
+fn times(begun: &[Agent], place: usize, one: &Agent) -> u8 {
+    let before = begun[..=place].iter().enumerate();
+    before.filter(|(i, other)| other.holder == one.holder && is_successor(*i, other)).count() as u8
 }
 
 /// Whether an attempt began with the holder value of another.

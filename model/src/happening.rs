@@ -23,9 +23,8 @@ pub enum Happening {
         /// The proposal of its first round.
         proposal: u8,
     },
-    /// A holder is done, and another goes on with its lease and the next of the numbers up to its
-    /// token; nobody is asked.
-    Bequeath {
+    /// A holder is done, and another goes on with its lease and a reserved fence; nobody is asked.
+    TakeReserved {
         /// Who is done.
         from: u8,
         /// Who goes on.

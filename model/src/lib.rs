@@ -8,6 +8,7 @@ pub mod cases;
 mod change;
 mod clocks;
 mod fault;
+mod handoff;
 mod handover;
 pub mod happening;
 pub mod holders;

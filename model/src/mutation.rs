@@ -61,12 +61,12 @@ pub enum Mutation {
     HandOverCountsExtends,
     /// An attempt that was handed over and has no quorum hands over, with what was granted to it.
     HandOverKeepsGrants,
-    /// A lease is left with a number up to a token that no quorum has yet.
-    BequeathBeforeWon,
-    /// A lease is left with a number above its token.
-    BequeathBeyondToken,
-    /// A lease is left to one who came after the token was raised.
-    BequeathToLateComer,
+    /// A fence counts as reserved up to a token that no quorum has yet.
+    ReservedBeforeWon,
+    /// A fence above the token counts as reserved.
+    ReservedBeyondToken,
+    /// Who came after the token was raised takes a reserved fence.
+    ReservedForLateComer,
     /// The replication id in a record is not compared with that of the server.
     HistoryNotCompared,
     /// A server that copied another does not tell its clients before it answers.

@@ -24,13 +24,15 @@ pub struct Protocol {
     pub holders: Holders,
     /// The replies that matter to a round.
     pub(crate) heard: Cache<8>,
+    /// What may become of a lease that is handed off.
+    pub(crate) hand_offs: Cache<16>,
 }
 
 impl Protocol {
     /// The world within these bounds.
     pub fn new(setup: Setup) -> Self {
         let (nodes, holders) = (Nodes::new(&setup), Holders::new(&setup));
-        Self { setup, nodes, holders, heard: Cache::new() }
+        Self { setup, nodes, holders, heard: Cache::new(), hand_offs: Cache::new() }
     }
 
     /// Whether every promise that is checked holds in `state`.
@@ -88,7 +90,7 @@ impl Protocol {
             Happening::HandOver { from, to, proposal } => {
                 self.hand_over(&mut next, from, to, proposal);
             }
-            Happening::Bequeath { from, to } => self.bequeath(&mut next, from, to),
+            Happening::TakeReserved { from, to } => self.take_reserved(&mut next, from, to),
             Happening::Arrive(arrival) => return self.arrive(next, arrival),
             Happening::Decide { agent, decision } => self.decide(&mut next, agent, decision),
             Happening::Extend { agent, to } => self.extend(&mut next, agent, to),

@@ -24,8 +24,8 @@ pub struct Setup {
     pub keepers: u8,
     /// How many attempts may begin with the holder value of one that is done.
     pub handovers: u8,
-    /// Whether a lease is handed over with numbers up to its token, which was raised for that, instead
-    /// of by asking the nodes.
+    /// Whether refreshes reserve fences, so that a lease can also be handed over without asking the
+    /// nodes.
     pub reserves: bool,
     /// Whether owners may expire, at any moment.
     pub expiry: bool,

@@ -24,7 +24,7 @@ pub struct Agent {
     /// The number of its `AcquireRound` while it acquires, otherwise 0.
     pub round: u8,
     /// The highest fence of all that had completed when it started, while it acquires; or when the
-    /// refresh was sent that raised its token for those who waited then.
+    /// refresh was sent that reserves fences for those who waited then.
     pub before: u8,
     /// The fence it was given; 0 before.
     pub fence: u8,

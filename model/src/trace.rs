@@ -57,8 +57,8 @@ fn sentence(
             who(to),
             who(state.agents[usize::from(from)].holder),
         ),
-        Happening::Bequeath { from, to } => format!(
-            "{} is done and leaves its lease to {}, who holds the lock with fence {}",
+        Happening::TakeReserved { from, to } => format!(
+            "{} is done and hands its lease to {}, who holds the lock with the reserved fence {}",
             who(from),
             who(to),
             state.agents[usize::from(from)].fence + 1,

@@ -29,6 +29,15 @@ fn every_rule_that_is_left_out_is_missed() {
 }
 
 #[test]
+fn ten_ways_to_get_a_hand_off_wrong_are_found() {
+    let is_broken = |case: &Case| matches!(case.expected, Expected::Breaks { .. });
+    let mutations =
+        || cases::all().into_iter().filter(is_broken).filter(|it| it.setup.handovers > 0);
+    assert_eq!(mutations().count(), 10);
+    run_all(|case| is_broken(case) && case.setup.handovers > 0);
+}
+
+#[test]
 fn every_small_case_says_how_many_states_or_steps_it_has() {
     for case in cases::all().iter().filter(|case| !case.large) {
         let counted = match case.expected {

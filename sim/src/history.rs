@@ -37,11 +37,14 @@ pub enum Happening {
         lock: LockName,
         /// The fence.
         fence: Fence,
-        /// When the attempt began.
+        /// Whether the fence was reserved for it, so that it asked nobody.
+        reserved: bool,
+        /// When the attempt began; where the fence was reserved, when the question was sent that the
+        /// lease counts from, which is later than that.
         started: Time,
         /// Until when the holder believes to hold, in true time.
         until: Time,
-        /// What it counted.
+        /// What it counted, beside what was counted before the lease was handed to it.
         votes: Vec<Given>,
     },
     /// A lease was extended.
@@ -197,9 +200,10 @@ impl fmt::Display for Happening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Started { who, lock } => write!(f, "{} asks for {lock}", short(who)),
-            Self::Acquired { who, value, lock, fence, until, .. } => {
+            Self::Acquired { who, value, lock, fence, reserved, until, .. } => {
                 let with = match value == who {
                     true => String::new(),
+                    false if *reserved => format!(", handed over as {}, reserved", short(value)),
                     false => format!(", handed over as {}", short(value)),
                 };
                 let (who, until) = (short(who), Shown(*until));

@@ -45,12 +45,12 @@ fn every_promise_is_kept_while_the_assumptions_hold() {
     });
     let Figures { acquired, handed_over, extended, refreshed, lost, faults, .. } = figures;
     let Figures { changes, clocks, frozen, inits, late, odd, successions, succeeded, .. } = figures;
-    let Figures { told, renewed, lies, .. } = figures;
+    let Figures { told, renewed, lies, reserved, .. } = figures;
     let least = acquired.min(handed_over).min(extended).min(faults);
     assert!(
         least > 10_000
             && refreshed.min(lost).min(changes).min(clocks) > 500
-            && told.min(renewed).min(lies) > 500
+            && told.min(renewed).min(lies).min(reserved) > 500
             && frozen > 300
             && inits.min(late).min(odd).min(successions).min(succeeded) > 10,
         "too little happened: {figures}"

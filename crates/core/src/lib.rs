@@ -13,6 +13,7 @@
 //! * Many nodes: [`Quorum`] counts, [`rounds`] put one question to all nodes.
 //! * Time: [`Keeper`] decides when to extend and when a lease is lost, [`Backoff`] when to ask again,
 //!   [`Proposals`] which number to ask for.
+//! * Inside one process: [`Handoff`] is a lease on its way to the next waiter.
 
 #[cfg(test)]
 mod fuzz;
@@ -31,7 +32,10 @@ pub mod rounds {
     };
 }
 
-pub use hold::{Ends, Keeper, KeeperStep, LossReason};
+pub use hold::{
+    AskAs, Chain, Ends, Handoff, Inherited, Keeper, KeeperStep, LocalQueue, LossReason, NextWaiter,
+    Reserved, TurnNumber,
+};
 pub use members::{Init, InitRefusal, MemberList, Side, Succession, SuccessionStep, Told};
 pub use node::{
     Admission, AdmissionPolicy, AdmissionStep, Answer, Cause, ClockJump, ClockSample, ClockWatch,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use leasehold_core::rounds::{Ballot, ExtendRound, ExtendStep, ReleaseRound};
+use leasehold_core::rounds::{ExtendRound, ExtendStep, ReleaseRound};
 use leasehold_core::{
     Drift, Ends, Fence, Holder, Keeper, KeeperStep, LeaseState, LockName, LossReason, Moment,
     Request,
@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 
 use crate::driver::{Cluster, Due, Op, Proof, Won};
 use crate::error::{ExtendError, Loss, NodeReports, ReleaseOutcome, ValidityError};
-use crate::legacy::{LEFT_IN_A_ROW, Legacy, Reserve};
+use crate::handoff::{PendingHandoff, Reserving};
 use crate::queue::Turn;
 use crate::rota::Slot;
 use crate::token::LeaseToken;
@@ -63,8 +63,8 @@ struct HeldState {
     turn: Option<Turn>,
     /// Under way, or answered a moment ago.
     extensions: Vec<Weak<Op<ExtendRound>>>,
-    /// Numbers for those of this process who wait.
-    reserve: Option<Reserve>,
+    /// The refresh that reserves fences for those of this process who wait, while it is under way.
+    reserving: Option<Reserving>,
     /// When the keeper looks again.
     slot: Option<Slot>,
 }
@@ -81,7 +81,7 @@ impl HeldState {
     /// To be called before the release is sent: what a node would have to be asked once more, such
     /// as a script that it forgot, would come behind the release and take the lock back.
     fn abandon_extensions(&mut self) {
-        self.reserve = None;
+        self.reserving = None;
         self.extensions.drain(..).filter_map(|op| op.upgrade()).for_each(|op| op.abandon());
     }
 }
@@ -102,12 +102,15 @@ pub(crate) struct Keeping {
 impl Guard {
     pub(crate) fn new(
         cluster: Arc<Cluster>,
-        Won { lease, proof }: Won,
-        mut turn: Option<Turn>,
+        Won { lease, proof, reserved }: Won,
+        turn: Option<Turn>,
         keeping: Keeping,
     ) -> Self {
         let now = cluster.now();
         let mut keeper = Keeper::new(lease, now, keeping.extends, keeping.max_hold);
+        if let Some(rest) = reserved {
+            keeper = keeper.with_reserved(rest);
+        }
         keeper.spread(spread(&keeper.lease().holder));
         let lease = keeper.lease();
         let held = Arc::new(Held {
@@ -122,7 +125,7 @@ impl Guard {
                 proof,
                 last: None,
                 phase: Phase::Held,
-                reserve: turn.as_mut().and_then(|turn| turn.reserve().take()),
+                reserving: None,
                 turn,
                 extensions: Vec::new(),
                 slot: None,
@@ -132,9 +135,7 @@ impl Guard {
             lost: OnceLock::new(),
         });
         held.plan(now);
-        if keeping.extends {
-            held.reserve(now);
-        }
+        held.reserve(now);
         Self { held }
     }
 
@@ -143,8 +144,8 @@ impl Guard {
         &self.held.lock
     }
 
-    /// The value that stands for this lease on the nodes. Where waiters of one process hand a lock over
-    /// among themselves, it is that of the one before.
+    /// The value that stands for this lease on the nodes. After a hand-off inside this process it is
+    /// that of the holder before.
     pub fn holder(&self) -> &Holder {
         &self.held.holder
     }
@@ -262,7 +263,7 @@ impl Guard {
     /// token can extend and release it. See [`crate::Locks::extend`].
     pub fn detach(self) -> LeaseToken {
         let mut state = self.held.state();
-        self.held.settle_reserve(&mut state, self.held.cluster.now());
+        self.held.settle_reserved(&mut state, self.held.cluster.now());
         let mut token = LeaseToken::of(state.keeper.lease());
         // Nodes that took a refresh no longer know the old number, whether or not we heard from them.
         token.token = token.token.max(state.keeper.highest_sent());
@@ -274,14 +275,14 @@ impl Guard {
     /// Gives the lock back and tells what became of it. Asks each node once and waits for a quorum;
     /// dropping the future does not take the release back.
     ///
-    /// Where somebody else of this process waits for the lock, the lease is left to them instead, and
+    /// Where somebody else of this process waits for the lock, the lease is handed to them instead, and
     /// no node is asked.
     pub async fn release(self) -> ReleaseOutcome {
         let held = self.held.clone();
         if held.cluster.is_elsewhere() {
             return ReleaseOutcome::Unknown { nodes: held.cluster.refusals() };
         }
-        if held.leave() {
+        if held.hand_off() {
             return ReleaseOutcome::Released;
         }
         let (op, limit) = held.begin_release();
@@ -306,7 +307,7 @@ impl Drop for Guard {
             // The lease is the parent's.
             return std::mem::forget(held.clone());
         }
-        if held.leave() {
+        if held.hand_off() {
             return;
         }
         let mut state = held.state();
@@ -441,7 +442,7 @@ impl Held {
         if !matches!(state.phase, Phase::Held) || now >= state.keeper.lease().deadline {
             return Err(now);
         }
-        self.settle_reserve(&mut state, now);
+        self.settle_reserved(&mut state, now);
         state.note_last(cluster.drift);
         let superseded = state.last.take().and_then(|op| op.with(|round| round.superseded()));
         if let Some(fence) = superseded.filter(|_| cluster.raises) {
@@ -462,36 +463,40 @@ impl Held {
         Ok((op, limit))
     }
 
-    /// Raises the token for those of this process who wait by now, unless that was seen to.
+    /// Sends the refresh that reserves fences for those of this process who wait, if there is a need.
     fn reserve(&self, now: Moment) {
         let (mut state, cluster) = (self.state(), &self.cluster);
-        let HeldState { keeper, turn: Some(turn), reserve, .. } = &mut *state else { return };
+        let HeldState { keeper, turn: Some(turn), reserving, .. } = &mut *state else { return };
         if !cluster.raises {
             return;
         }
-        let has_more = |reserve: &Reserve| reserve.goes_beyond(turn.place());
-        let is_seen_to =
-            reserve.as_ref().is_some_and(has_more) && keeper.lease().fence < keeper.lease().token;
-        if is_seen_to || !turn.has_heirs() || !turn.leaves(now) {
-            return;
-        }
-        // Before it is sent: whoever comes later is not meant.
-        let last_place = turn.last_place();
-        keeper.reserve(LEFT_IN_A_ROW.into());
+        // Looked at before it is sent: who comes later is not meant.
+        let queue = turn.queue();
         let propose = |above| cluster.propose(&self.lock, above, now);
-        let round = keeper.round(cluster.quorum, cluster.drift, now, propose);
-        let limit = cluster.limit.for_ttl(keeper.lease().ttl);
-        let op = cluster.begin_extend(keeper.lease(), round, limit);
-        *reserve = Some(Reserve::new(op, limit, last_place));
+        let round = keeper.reserve(&queue, cluster.quorum, cluster.drift, now, propose);
+        if let Some(round) = round {
+            let limit = cluster.limit.for_ttl(keeper.lease().ttl);
+            let op = cluster.begin_extend(keeper.lease(), round, limit);
+            *reserving = Some(Reserving::new(op, limit));
+        }
     }
 
-    /// Notes what came of raising the token.
-    fn settle_reserve(&self, state: &mut HeldState, now: Moment) {
-        let HeldState { keeper, ends, reserve, .. } = state;
+    /// Notes what came of that refresh, if it is decided.
+    fn settle_reserved(&self, state: &mut HeldState, now: Moment) {
+        let HeldState { keeper, ends, reserving, .. } = state;
+        let Some(under_way) = reserving else { return };
         let (ttl, drift) = (keeper.lease().ttl, self.cluster.drift);
-        let note = |ballot: &Ballot| ends.note(ballot, ttl, drift);
-        if let Some((token, deadline)) = reserve.as_mut().and_then(|reserve| reserve.settle(note)) {
-            keeper.extended(now, deadline, token);
+        let step = under_way.with(|round| {
+            let step = keeper.settle_reserved(now, round);
+            if matches!(step, ExtendStep::Extended { .. }) {
+                ends.note(round.ballot(), ttl, drift);
+            }
+            step
+        });
+        if step != ExtendStep::Wait {
+            *reserving = None;
+        }
+        if matches!(step, ExtendStep::Extended { .. }) {
             self.deadline.store(keeper.lease().deadline.as_nanos(), Ordering::Release);
             self.hold_against_clocks(state);
         }
@@ -602,32 +607,32 @@ impl Held {
         self.plan(self.cluster.now());
     }
 
-    /// Leaves a good lease to the next waiter of this process, if there is one, as it is on the nodes.
-    fn leave(&self) -> bool {
+    /// Hands a good lease to the next waiter of this process, if the core says so. It stays on the nodes
+    /// as it is.
+    fn hand_off(&self) -> bool {
         let state = &mut *self.state();
         if !matches!(state.phase, Phase::Held) || !self.cluster.raises {
             return false;
         }
-        let deadline = state.keeper.lease().deadline;
-        let may_leave = |turn: &mut Turn| {
-            turn.has_heirs() && {
-                let now = self.cluster.now();
-                now < deadline && turn.leaves(now)
-            }
-        };
-        let Some(turn) = state.turn.take_if(may_leave) else {
+        // Where nobody waits, as nearly always, nothing else is looked at.
+        if !state.turn.as_ref().is_some_and(Turn::somebody_waits) {
             return false;
-        };
-        self.settle_reserve(state, self.cluster.now());
+        }
+        let now = self.cluster.now();
+        self.settle_reserved(state, now);
         state.note_last(self.cluster.drift);
         state.proof.tell(&mut state.ends, state.keeper.lease(), self.cluster.drift);
-        let ends = std::mem::take(&mut state.ends);
-        let legacy = Legacy::of(self.cluster.clone(), &state.keeper, ends, state.reserve.take());
+        let HeldState { keeper, ends, turn, .. } = state;
+        let Some(queue) = turn.as_ref().map(Turn::queue) else { return false };
+        let Some(handoff) = keeper.hand_off(now, &queue, ends) else { return false };
+        let Some(turn) = turn.take() else { return false };
+        let reserving = state.reserving.take();
+        let pending = PendingHandoff::new(self.cluster.clone(), handoff, reserving);
         // Before the next one asks: nothing of ours may come behind that.
         state.abandon_extensions();
         self.end(state, Phase::Released);
-        debug!(lock = %self.lock, fence = %self.fence, "left to the next waiter");
-        turn.leave(legacy);
+        debug!(lock = %self.lock, fence = %self.fence, "handed to the next waiter");
+        turn.hand_off(pending);
         true
     }
 

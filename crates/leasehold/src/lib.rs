@@ -47,8 +47,8 @@ mod error;
 #[cfg(test)]
 mod fuzz;
 mod guard;
+mod handoff;
 mod home;
-mod legacy;
 mod lock;
 mod locks;
 mod members;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::rounds::Refusal;
-use leasehold_core::{Backoff, Holder, LockName, Owner, RetryPolicy, Ttl};
+use leasehold_core::{Backoff, Holder, LockName, NextWaiter, Owner, RetryPolicy, Ttl};
 use tracing::{Instrument, debug, info_span};
 
 use crate::chance;
@@ -225,26 +225,24 @@ impl LockRequest {
         // Made for those who have to wait.
         let mut waiter = None;
         let fresh = || Waiter::new(cluster, &attempt.lock);
-        let mut heritage = None;
-        if let Some(legacy) = turn.inherit(&attempt.label) {
+        let mut ask_as = None;
+        if let Some(handoff) = turn.inherit(&attempt.label) {
             cluster.check_home()?;
-            // One that is not extended wants its whole Ttl.
-            let place = self.keeping.extends.then(|| turn.place());
-            match Box::pin(legacy.take(&attempt, place)).await {
-                Ok((lease, reserve)) => {
-                    *turn.reserve() = Some(reserve);
-                    return Ok(self.guard(lease, Some(turn)));
-                }
-                Err(left) => heritage = Some(left),
+            let Attempt { ttl, min_validity, .. } = attempt;
+            let (turn_number, extends) = (turn.number(), self.keeping.extends);
+            let next = NextWaiter { turn: turn_number, ttl, min_validity, extends };
+            match Box::pin(handoff.take(&next)).await {
+                Ok(won) => return Ok(self.guard(won, Some(turn))),
+                Err(ask) => ask_as = Some(ask),
             }
         }
-        if heritage.is_none() && self.takes_hints() && cluster.queues.crowds.has(&attempt.lock) {
+        if ask_as.is_none() && self.takes_hints() && cluster.queues.crowds.has(&attempt.lock) {
             Box::pin(waiter.get_or_insert_with(fresh).stand_first(left())).await;
         }
         for attempts in 1.. {
             // Registered before asking: a release that comes in between must not be missed.
             let freed = turn.freed();
-            let refused = match attempt.run_as(cluster, heritage.take()).await {
+            let refused = match attempt.run_as(cluster, ask_as.take()).await {
                 Ok(lease) => {
                     drop(freed);
                     if waiter.as_ref().is_some_and(Waiter::met_others) {

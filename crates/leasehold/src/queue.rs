@@ -1,17 +1,17 @@
 //! Waiters of one process for one lock, first come first served: only the first asks the nodes. A
-//! lease that ends while others wait is left to the next of them, on the nodes as it is.
+//! lease that ends while others wait goes to the next of them, as the core says.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use leasehold_core::{LockName, Moment};
+use leasehold_core::{Chain, LocalQueue, LockName, TurnNumber};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::clock::Clock;
 use crate::crowds::{AFTER_A_LINE, Crowds};
-use crate::legacy::{Chain, Legacy, Reserve};
+use crate::handoff::PendingHandoff;
 
 /// The queues of all names that somebody waits for or holds.
 #[derive(Debug, Clone)]
@@ -25,7 +25,8 @@ pub(crate) struct Queues {
 struct Queue {
     turn: Semaphore,
     freed: Notify,
-    legacy: Mutex<Option<Legacy>>,
+    /// For whoever has the next turn.
+    handoff: Mutex<Option<PendingHandoff>>,
     /// How many have joined it.
     joined: AtomicU64,
     /// How many of them are still there. Changes with the map's mutex held, so that the last one knows
@@ -34,8 +35,8 @@ struct Queue {
 }
 
 impl Queue {
-    fn legacy(&self) -> MutexGuard<'_, Option<Legacy>> {
-        self.legacy.lock().unwrap_or_else(PoisonError::into_inner)
+    fn handoff(&self) -> MutexGuard<'_, Option<PendingHandoff>> {
+        self.handoff.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -45,8 +46,7 @@ pub(crate) struct Place {
     queues: Queues,
     lock: LockName,
     queue: Arc<Queue>,
-    /// It was the how manieth to join.
-    number: u64,
+    number: TurnNumber,
 }
 
 /// The turn of one waiter: kept while it asks, and while it holds.
@@ -54,10 +54,8 @@ pub(crate) struct Place {
 pub(crate) struct Turn {
     place: Place,
     stood_in_line: bool,
-    /// The lease was left to us.
-    chain: Option<Chain>,
-    /// And numbers for those who follow.
-    reserve: Option<Reserve>,
+    /// The hand-offs in a row that brought the lease here.
+    chain: Chain,
 }
 
 impl Queues {
@@ -73,7 +71,7 @@ impl Queues {
         let fresh = || Queue {
             turn: Semaphore::new(1),
             freed: Notify::new(),
-            legacy: Mutex::default(),
+            handoff: Mutex::default(),
             joined: AtomicU64::new(0),
             present: AtomicUsize::new(0),
         };
@@ -81,7 +79,7 @@ impl Queues {
         let queue = map.entry(lock.clone()).or_insert_with(|| Arc::new(fresh())).clone();
         queue.present.fetch_add(1, Ordering::SeqCst);
         drop(map);
-        let number = queue.joined.fetch_add(1, Ordering::SeqCst) + 1;
+        let number = TurnNumber(queue.joined.fetch_add(1, Ordering::SeqCst) + 1);
         Place { queues: self.clone(), lock: lock.clone(), queue, number }
     }
 
@@ -103,7 +101,7 @@ impl Place {
     pub(crate) fn turn_now(self) -> Result<Turn, Self> {
         // Nobody is overtaken: a permit that comes back goes to whoever waits.
         match self.queue.turn.try_acquire().map(SemaphorePermit::forget) {
-            Ok(()) => Ok(Turn { place: self, stood_in_line: false, chain: None, reserve: None }),
+            Ok(()) => Ok(Turn::of(self)),
             Err(_) => Err(self),
         }
     }
@@ -113,53 +111,49 @@ impl Place {
         let permit = self.queue.turn.acquire().await.expect("the semaphore is never closed");
         // Given back with the turn.
         permit.forget();
-        Turn { place: self, stood_in_line: false, chain: None, reserve: None }
+        Turn::of(self)
     }
 }
 
 impl Turn {
+    fn of(place: Place) -> Self {
+        Self { place, stood_in_line: false, chain: Chain::default() }
+    }
+
     /// Completes when a lease of this process on this lock ended after the call.
     pub(crate) fn freed(&self) -> Notified<'_> {
         self.place.queue.freed.notified()
     }
 
-    /// Whether somebody else of this process waits.
-    pub(crate) fn has_heirs(&self) -> bool {
-        self.place.queue.present.load(Ordering::SeqCst) > 1
-    }
-
-    /// Whether the lease may be left to one of them.
-    pub(crate) fn leaves(&self, now: Moment) -> bool {
-        self.chain.is_none_or(|chain| chain.is_short(now))
-    }
-
     /// Its place in the queue.
-    pub(crate) fn place(&self) -> u64 {
+    pub(crate) fn number(&self) -> TurnNumber {
         self.place.number
     }
 
-    /// The last place that anybody has taken so far.
-    pub(crate) fn last_place(&self) -> u64 {
-        self.place.queue.joined.load(Ordering::SeqCst)
+    /// The queue as its holder sees it now.
+    pub(crate) fn queue(&self) -> LocalQueue {
+        let queue = &self.place.queue;
+        let last = || TurnNumber(queue.joined.load(Ordering::SeqCst));
+        let waiting_up_to = self.somebody_waits().then(last);
+        LocalQueue { turn: self.number(), waiting_up_to, chain: self.chain }
     }
 
-    /// Ends the turn and leaves the lease to the next one.
-    pub(crate) fn leave(self, mut legacy: Legacy) {
-        legacy.chain = self.chain.unwrap_or(legacy.chain).longer();
+    /// Whether somebody else of this process waits.
+    pub(crate) fn somebody_waits(&self) -> bool {
+        self.place.queue.present.load(Ordering::SeqCst) > 1
+    }
+
+    /// Ends the turn and hands the lease to the next one.
+    pub(crate) fn hand_off(self, handoff: PendingHandoff) {
         // There is none before: whoever had it took it with the turn.
-        *self.place.queue.legacy() = Some(legacy);
+        *self.place.queue.handoff() = Some(handoff);
     }
 
-    /// What was left to us, if it goes by `label`. What goes by another is given back.
-    pub(crate) fn inherit(&mut self, label: &str) -> Option<Legacy> {
-        let legacy = self.place.queue.legacy().take().filter(|left| left.goes_by(label))?;
-        self.chain = Some(legacy.chain);
-        Some(legacy)
-    }
-
-    /// Numbers that were seen to for those who follow.
-    pub(crate) fn reserve(&mut self) -> &mut Option<Reserve> {
-        &mut self.reserve
+    /// What was handed to us, if it goes by `label`. What goes by another is given back.
+    pub(crate) fn inherit(&mut self, label: &str) -> Option<PendingHandoff> {
+        let handoff = self.place.queue.handoff().take().filter(|handoff| handoff.is_for(label))?;
+        self.chain = handoff.chain();
+        Some(handoff)
     }
 
     /// The lock was waited for in line: whoever of this process is next stands there as well.
@@ -182,7 +176,7 @@ impl Drop for Turn {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut map = self.queues.map();
-        // What was left to nobody is given back with the queue, when its last user lets go of it.
+        // What nobody took is given back with the queue, when its last user lets go of it.
         if self.queue.present.fetch_sub(1, Ordering::SeqCst) == 1 {
             let queue = map.remove(&self.lock);
             drop(map);
@@ -243,25 +237,25 @@ mod tests {
     #[test]
     fn whoever_is_the_last_to_leave_takes_the_queue_along_however_they_overlap() {
         let (queues, lock) = (Queues::new(Arc::new(SystemClock)), LockName::new("l").unwrap());
-        let (leaver, heir) = (queues.join(&lock), queues.join(&lock));
+        let (leaver, next) = (queues.join(&lock), queues.join(&lock));
         // As if the leaver were stopped between saying that it goes and letting go of the queue.
         let not_yet = leaver.queue.clone();
         drop(leaver);
-        drop(heir);
+        drop(next);
         drop(not_yet);
-        assert_eq!(queues.len(), 0, "what was left in it is given back");
+        assert_eq!(queues.len(), 0, "what was handed to nobody is given back");
     }
 
     #[tokio::test]
-    async fn only_who_is_still_there_is_an_heir() {
+    async fn only_who_is_still_there_waits() {
         let (queues, lock) = (Queues::new(Arc::new(SystemClock)), LockName::new("l").unwrap());
         let turn = queues.join(&lock).turn().await;
-        assert!(!turn.has_heirs());
-        let heir = queues.join(&lock);
-        assert!(turn.has_heirs());
-        let not_yet = heir.queue.clone();
-        drop(heir);
-        assert!(!turn.has_heirs(), "nobody waits");
+        assert!(!turn.somebody_waits());
+        let next = queues.join(&lock);
+        assert!(turn.somebody_waits());
+        let not_yet = next.queue.clone();
+        drop(next);
+        assert!(!turn.somebody_waits(), "nobody waits");
         drop(not_yet);
     }
 }

@@ -12,7 +12,7 @@ const EXTEND: Setup = Setup { extends: 1, checks: &[F1, F2, F5, F6, F7, H], ..BA
 const REFRESH: Setup = Setup { refreshes: 1, checks: &[F1, F2, F5, F7, H], ..BASE };
 const EXCLUSION: Setup = Setup { expiry: false, releases: true, checks: &[F1, F2, M, H], ..BASE };
 
-/// The token is raised before, and the heir takes a number up to it.
+/// The token is raised before, and the next waiter takes a reserved fence up to it.
 const RESERVE: Setup = Setup { reserves: true, keepers: 1, ..REFRESH };
 
 pub(super) fn sound() -> Vec<Case> {
@@ -23,40 +23,40 @@ pub(super) fn sound() -> Vec<Case> {
 fn reserve() -> Vec<Case> {
     let exclusion = Setup { expiry: false, releases: true, ..RESERVE };
     vec![
-        holds("reserve", "one of three is left a lease with a number of its own", RESERVE, 159_736),
+        holds("reserve", "one of three takes a reserved fence", RESERVE, 159_736),
         large(holds(
             "reserve-chain",
-            "a lease is left twice, four attempts",
+            "two of four take reserved fences",
             Setup { agents: 4, handovers: 2, ..RESERVE },
             6_154_512,
         )),
         large(holds(
             "reserve-wipe",
-            "a lease is left, and a node comes back with a floor",
+            "one of three takes a reserved fence, and a node comes back with a floor",
             Setup { wipes: 1, ..RESERVE },
             1_909_481,
         )),
         large(holds(
             "reserve-p4",
-            "one of three is left a lease, more numbers",
+            "one of three takes a reserved fence, more numbers",
             Setup { proposals: 4, ..RESERVE },
             635_034,
         )),
         large(holds(
             "reserve-n5",
-            "five nodes, one of three is left a lease",
+            "five nodes, one of three takes a reserved fence",
             Setup { nodes: 5, ..RESERVE },
             10_660_744,
         )),
         large(holds(
             "reserve-extend",
-            "one of three is left a lease, the first two may refresh and extend",
+            "one of three takes a reserved fence, the first two may refresh and extend",
             Setup { extends: 1, keepers: 2, ..RESERVE },
             0,
         )),
         large(holds(
             "reserve-exclusion",
-            "no expiry: one holder, a lease is left",
+            "no expiry: one holder, one of three takes a reserved fence",
             Setup { checks: &[F1, F2, F5, M, H], ..exclusion },
             7_213_228,
         )),
@@ -278,23 +278,23 @@ pub(super) fn broken() -> Vec<Case> {
             10,
         ),
         broken_by(
-            Mutation::BequeathBeforeWon,
+            Mutation::ReservedBeforeWon,
             "reserve-before-won",
-            "a lease is left with a number up to a token that no quorum has yet",
+            "a fence counts as reserved up to a token that no quorum has yet",
             Setup { checks: &[F1], ..RESERVE },
             8,
         ),
         broken_by(
-            Mutation::BequeathBeyondToken,
+            Mutation::ReservedBeyondToken,
             "reserve-beyond-token",
-            "a lease is left with a number above its token",
+            "a fence above the token counts as reserved",
             Setup { checks: &[F1], ..RESERVE },
             7,
         ),
         broken_by(
-            Mutation::BequeathToLateComer,
+            Mutation::ReservedForLateComer,
             "reserve-late-comer",
-            "a lease is left to one who came after the token was raised",
+            "who came after the token was raised takes a reserved fence",
             Setup { checks: &[F2], ..RESERVE },
             10,
         ),

@@ -69,6 +69,11 @@ pub enum Timer {
         /// Which question.
         op: u64,
     },
+    /// The time limit of a refresh that reserves fences is over.
+    ReserveLimit {
+        /// Which refresh.
+        op: u64,
+    },
     /// The caller loses interest.
     Drop {
         /// Whose.

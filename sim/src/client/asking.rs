@@ -17,7 +17,6 @@ impl Client {
         let lock = &self.holders[holder].lock;
         let value = self.worn_value(lock).unwrap_or(value);
         let proposal = self.propose(time, lock, Fence::ZERO);
-        self.holders[holder].turns = 0;
         self.ask_as(time, holder, value, proposal, acts);
     }
 
@@ -52,11 +51,23 @@ impl Client {
         let who = self.holders[holder].who.clone();
         acts.push(Act::Tell(Happening::Started { who, lock }));
         let op = self.new_op(holder);
+        self.drop_half_way(time, holder, op, acts);
+        self.ask_round(time, holder, acts);
+    }
+
+    /// Now and then the caller loses interest.
+    pub(super) fn drop_half_way(
+        &mut self,
+        time: Time,
+        holder: usize,
+        op: u64,
+        acts: &mut Vec<Act>,
+    ) {
         if self.chance.percent(self.habits.drops) {
             let after = self.chance.duration(Duration::ZERO..self.habits.limit);
-            acts.push(Act::Wake { at: now.plus(after), timer: Timer::Drop { holder, op } });
+            let at = self.now(time).plus(after);
+            acts.push(Act::Wake { at, timer: Timer::Drop { holder, op } });
         }
-        self.ask_round(time, holder, acts);
     }
 
     /// Puts the acquire question to all members.
@@ -83,8 +94,21 @@ impl Client {
         limit: Duration,
         acts: &mut Vec<Act>,
     ) {
-        let now = self.now(time);
         let op = self.holders[holder].op;
+        let at = self.now(time).plus(limit);
+        acts.push(Act::Wake { at, timer: Timer::Limit { holder, op } });
+        self.put(time, Purpose::Vote { holder, op, round: number }, request, acts);
+    }
+
+    /// Puts a question to all members that vote.
+    pub(super) fn put(
+        &mut self,
+        time: Time,
+        purpose: Purpose,
+        request: Request,
+        acts: &mut Vec<Act>,
+    ) {
+        let now = self.now(time);
         let request = Arc::new(request);
         let is_acquire = matches!(*request, Request::Acquire { .. });
         let is_vetoed = is_acquire
@@ -92,7 +116,6 @@ impl Client {
                 .members
                 .iter()
                 .any(|member| matches!(member.admission.standing(), Standing::Foreign { .. }));
-        acts.push(Act::Wake { at: now.plus(limit), timer: Timer::Limit { holder, op } });
         for member in 0..self.members.len() {
             let this = &self.members[member];
             let refusal = |reason: &str| NodeError::NotVoting { reason: reason.to_owned() };
@@ -117,18 +140,9 @@ impl Client {
             });
             match pass {
                 Ok(identity) => {
-                    let purpose = Purpose::Vote { holder, op, round: number };
                     self.send(time, member, purpose, request, identity, acts);
                 }
-                Err(error) => match &mut self.holders[holder].doing {
-                    Doing::Acquiring(round) => round.answer(now, number, member, Err(error)),
-                    Doing::Holding { extending: Some(round), .. } => {
-                        round.answer(now, member, Err(error));
-                    }
-                    Doing::Releasing(round) => round.answer(now, member, Err(error)),
-                    Doing::Renewing { round, .. } => round.answer(now, member, Err(error)),
-                    _ => {}
-                },
+                Err(error) => _ = self.cast(now, member, purpose, Err(error)),
             }
         }
     }

@@ -54,7 +54,9 @@ impl Client {
         let doing = &mut self.holders[holder].doing;
         let Doing::Holding { keeper, extending, last, ends, proof, .. } = doing else { return };
         let (ttl, drift) = (keeper.lease().ttl, self.policy.drift);
-        ends.note(proof.1.ballot(), ttl, drift);
+        if let Some(proof) = proof {
+            ends.note(proof.1.ballot(), ttl, drift);
+        }
         for round in extending.iter().chain(last.as_ref().map(|(_, round)| round)) {
             ends.note(round.ballot(), ttl, drift);
         }

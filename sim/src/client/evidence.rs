@@ -26,6 +26,17 @@ impl Evidence {
         }
     }
 
+    /// Takes over what another holder was answered to a question.
+    pub(super) fn take_over(&mut self, op: u64, votes: Vec<(usize, Given)>) {
+        votes.into_iter().for_each(|(member, given)| self.note(op, member, given));
+    }
+
+    /// What each member said to a question.
+    pub(super) fn to(&self, op: u64) -> Vec<(usize, Given)> {
+        let all = self.0.iter().filter(|(of, ..)| *of == op);
+        all.map(|(_, member, given)| (*member, *given)).collect()
+    }
+
     /// What was behind each yes of a ballot.
     pub(super) fn of(&self, op: u64, ballot: &Ballot) -> Vec<Given> {
         let is_yes = |member: usize| {

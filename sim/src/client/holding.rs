@@ -6,11 +6,27 @@ use std::time::Duration;
 use leasehold_core::rounds::{
     AcquireRound, AcquireStep, ExtendStep, Refusal, ReleaseRound, ReleaseStep,
 };
-use leasehold_core::{Backoff, Ends, Holder, Keeper, KeeperStep, Lease, Request, RetryPolicy};
+use leasehold_core::{
+    Backoff, Chain, Ends, Holder, Keeper, KeeperStep, Lease, Request, Reserved, RetryPolicy,
+    TurnNumber,
+};
 
 use super::{Act, Client, Doing, HolderTask, LAST_WORK, Purpose, Timer, Told};
 use crate::clock::Time;
 use crate::history::{Given, Happening};
+
+/// A lease that a holder has from now on.
+pub(super) struct Taken {
+    pub(super) lease: Lease,
+    /// The question by which it was acquired, if it was.
+    pub(super) proof: Option<Box<(u64, AcquireRound)>>,
+    /// What is left for those behind, if its fence was reserved.
+    pub(super) reserved: Option<Reserved>,
+    pub(super) ends: Ends,
+    /// When the question was sent that the deadline counts from.
+    pub(super) since: Time,
+    pub(super) votes: Vec<Given>,
+}
 
 impl Client {
     pub(super) fn think(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
@@ -40,7 +56,10 @@ impl Client {
                 let lock = self.holders[holder].lock.clone();
                 let queue = self.queues.entry(lock).or_default();
                 queue.push_back(holder);
-                self.holders[holder].doing = Doing::Queued;
+                self.joined += 1;
+                let this = &mut self.holders[holder];
+                (this.doing, this.chain) = (Doing::Queued, Chain::default());
+                this.turn = TurnNumber(self.joined);
                 if queue.front() == Some(&holder) {
                     self.begin(time, holder, acts);
                 }
@@ -49,7 +68,10 @@ impl Client {
             Doing::Holding { .. } => self.keep(time, holder, acts),
             // Its votes have settled.
             Doing::Acquiring(_) => self.decide(time, holder, acts),
-            Doing::Releasing(_) | Doing::Renewing { .. } | Doing::Retired => {}
+            Doing::Inheriting { .. }
+            | Doing::Releasing(_)
+            | Doing::Renewing { .. }
+            | Doing::Retired => {}
         }
     }
 
@@ -84,11 +106,13 @@ impl Client {
                         self.ask_round(time, holder, acts);
                     }
                     AcquireStep::Acquired(lease) => {
-                        let round = round.clone();
+                        let proof = Some(Box::new((op, (**round).clone())));
                         if number > 1 {
                             self.remember(time, &lease.lock.clone(), lease.fence);
                         }
-                        self.hold(time, holder, lease, (op, round), votes, acts);
+                        let (ends, since) = (Ends::default(), self.holders[holder].started);
+                        let taken = Taken { lease, proof, reserved: None, ends, since, votes };
+                        self.hold(time, holder, taken, acts);
                     }
                     AcquireStep::GiveUp(refusal) => {
                         let is_strange = refusal.is_worth_a_look(round.ballot());
@@ -99,7 +123,7 @@ impl Client {
                     }
                 }
             }
-            Doing::Holding { keeper, extending, last, asked, .. } => {
+            Doing::Holding { keeper, extending, last, asked, since, .. } => {
                 let Some(round) = extending else { return };
                 let mut extended = None;
                 match round.step() {
@@ -108,6 +132,7 @@ impl Client {
                         let refreshed = round.next() > keeper.lease().token;
                         keeper.extended(now, deadline, round.next());
                         let (started, votes) = (*asked, evidence.of(op, round.ballot()));
+                        *since = started.max(*since);
                         extended = Some((started, refreshed, votes));
                     }
                     ExtendStep::Extended { .. } => {}
@@ -166,15 +191,8 @@ impl Client {
         self.wake_holder(time, holder, pause.unwrap_or_default(), acts);
     }
 
-    fn hold(
-        &mut self,
-        time: Time,
-        holder: usize,
-        lease: Lease,
-        (op, round): (u64, Box<AcquireRound>),
-        votes: Vec<Given>,
-        acts: &mut Vec<Act>,
-    ) {
+    pub(super) fn hold(&mut self, time: Time, holder: usize, taken: Taken, acts: &mut Vec<Act>) {
+        let Taken { lease, proof, reserved, ends, since, votes } = taken;
         if self.holders[holder].is_for_callers {
             return self.hand_out(time, holder, lease, votes, acts);
         }
@@ -185,37 +203,41 @@ impl Client {
         let holds_on = self.habits.holds_on && !self.is_last_round;
         let work = if holds_on { most } else { self.chance.duration(Duration::ZERO..most) };
         let (value, lock, fence) = (lease.holder.clone(), lease.lock.clone(), lease.fence);
-        let keeper = Box::new(Keeper::new(lease, now, self.habits.extends, self.habits.max_hold));
-        let work_until = now.plus(work);
+        let mut keeper = Keeper::new(lease, now, self.habits.extends, self.habits.max_hold);
+        if let Some(rest) = reserved {
+            keeper = keeper.with_reserved(rest);
+        }
         self.holders[holder].doing = Doing::Holding {
-            keeper,
+            keeper: Box::new(keeper),
             extending: None,
+            reserving: None,
             last: None,
-            ends: Ends::default(),
-            proof: Box::new((op, *round)),
+            ends,
+            proof,
             asked: time,
-            work_until,
-            highest: fence,
+            since,
+            work_until: now.plus(work),
         };
         self.hold_against_clocks(time, holder, acts);
         let Doing::Holding { keeper, .. } = &self.holders[holder].doing else { return };
         let until = self.believed(time, keeper.lease().deadline);
-        let (who, started) = (self.holders[holder].who.clone(), self.holders[holder].started);
-        let acquired = Happening::Acquired { who, value, lock, fence, started, until, votes };
+        let (who, reserved) = (self.holders[holder].who.clone(), reserved.is_some());
+        let started = since;
+        let acquired =
+            Happening::Acquired { who, value, lock, fence, reserved, started, until, votes };
         acts.push(Act::Tell(acquired));
+        self.reserve(time, holder, acts);
         self.keep(time, holder, acts);
     }
 
     /// Works on, extends, gives back, or finds that it is lost.
-    fn keep(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
+    pub(super) fn keep(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
         let now = self.now(time);
         self.heed_late_answers(time, holder, acts);
-        let Doing::Holding { keeper, extending, work_until, highest, .. } =
-            &self.holders[holder].doing
+        let Doing::Holding { keeper, extending, work_until, .. } = &self.holders[holder].doing
         else {
             return;
         };
-        let highest = *highest;
         // Whatever was begun before the last round ends with it.
         let is_overdue = self.is_last_round && !self.holders[holder].retired;
         let work_until = if is_overdue { now } else { *work_until };
@@ -227,8 +249,8 @@ impl Client {
             return self.release(time, holder, &lease, false, acts);
         }
         if now >= work_until {
-            if let Some(next) = self.successor(holder) {
-                return self.hand_over(time, holder, next, &lease, highest, acts);
+            if self.hand_over(time, holder, acts) {
+                return;
             }
             let who = self.holders[holder].who.clone();
             acts.push(Act::Tell(Happening::Done { who }));
@@ -257,9 +279,10 @@ impl Client {
     fn heed_late_answers(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
         let now = self.now(time);
         let HolderTask { doing, evidence, .. } = &mut self.holders[holder];
-        if let Doing::Holding { keeper, last: Some((op, round)), asked, .. } = doing
+        if let Doing::Holding { keeper, last: Some((op, round)), asked, since, .. } = doing
             && keeper.heed(now, round)
         {
+            *since = (*asked).max(*since);
             let refreshed = round.next() > keeper.lease().fence;
             let (started, votes) = (*asked, evidence.of(*op, round.ballot()));
             self.tell_extended(time, holder, (started, refreshed, votes), acts);
@@ -267,7 +290,7 @@ impl Client {
     }
 
     /// The keeper knows of a new deadline, which is held against the clocks before anybody believes it.
-    fn tell_extended(
+    pub(super) fn tell_extended(
         &mut self,
         time: Time,
         holder: usize,
@@ -287,7 +310,7 @@ impl Client {
         // The answers to the last extension are not kept any longer than this.
         self.note_ends(holder);
         let mut doing = std::mem::replace(&mut self.holders[holder].doing, Doing::Thinking);
-        let Doing::Holding { keeper, extending, last, asked, highest, .. } = &mut doing else {
+        let Doing::Holding { keeper, extending, last, asked, .. } = &mut doing else {
             return;
         };
         *asked = time;
@@ -297,7 +320,6 @@ impl Client {
         let propose = |above| self.propose(time, &lease.lock, above);
         let round = keeper.round(self.quorum, self.policy.drift, now, propose);
         let request = round.request(lease);
-        *highest = round.next().max(*highest);
         *extending = Some(round);
         self.holders[holder].doing = doing;
         self.new_op(holder);

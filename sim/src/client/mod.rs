@@ -2,6 +2,7 @@
 //! time the way the library's driver carries them out with tasks. It decides nothing itself.
 
 mod acts;
+mod answers;
 mod asking;
 mod clocks;
 mod errands;
@@ -17,17 +18,16 @@ use std::time::Duration;
 
 use leasehold_core::rounds::{AcquireRound, ExtendRound, ReleaseRound};
 use leasehold_core::{
-    Admission, AdmissionPolicy, Answer, Backoff, ClockSample, Ends, Fence, Holder, Keeper, Lease,
-    LockName, Moment, NodeError, Proposals, Quorum, Reply, RetryPolicy, Roster, Ttl,
+    Admission, AdmissionPolicy, Backoff, Chain, Ends, Fence, Handoff, Holder, Keeper, Lease,
+    LockName, Moment, NodeError, Proposals, Quorum, RetryPolicy, Roster, Ttl, TurnNumber,
 };
 
 pub use self::acts::{Act, Question, Timer};
 use self::errands::Errand;
 pub use self::errands::{Token, Told, Wish};
-use self::evidence::{Evidence, is_yes};
+use self::evidence::Evidence;
 use crate::chance::Chance;
 use crate::clock::{Clock, Time};
-use crate::history::Given;
 use crate::scenario::Assumption;
 
 /// What a process does with its locks.
@@ -85,6 +85,8 @@ pub struct Client {
     habits: Habits,
     holders: Vec<HolderTask>,
     queues: HashMap<LockName, VecDeque<usize>>,
+    /// How many joined a queue.
+    joined: u64,
     proposals: Proposals,
     asks: HashMap<u64, Pending>,
     counter: u64,
@@ -118,7 +120,15 @@ struct Pending {
 
 #[derive(Debug, Clone, Copy)]
 enum Purpose {
-    Vote { holder: usize, op: u64, round: u32 },
+    Vote {
+        holder: usize,
+        op: u64,
+        round: u32,
+    },
+    /// The refresh of this number, which reserves fences, for whoever has the lease by then.
+    Reserve {
+        op: u64,
+    },
     Probe,
     Record,
     Forget,
@@ -132,8 +142,10 @@ struct HolderTask {
     ttl: Ttl,
     /// Its present attempt, for those who watch. Nodes know it by its holder value.
     who: Holder,
-    /// How many had its holder value before it, without a release.
-    turns: u32,
+    /// Its place in the queue.
+    turn: TurnNumber,
+    /// The hand-offs in a row that brought the lease to it.
+    chain: Chain,
     doing: Doing,
     backoff: Backoff,
     ticket: u64,
@@ -155,7 +167,8 @@ impl HolderTask {
             label,
             ttl,
             who: Holder::new("nobody", 0).expect("ASCII"),
-            turns: 0,
+            turn: TurnNumber(0),
+            chain: Chain::default(),
             doing: Doing::Thinking,
             backoff: Backoff::new(RetryPolicy::DEFAULT),
             ticket: 0,
@@ -177,18 +190,26 @@ enum Doing {
     Acquiring(Box<AcquireRound>),
     Looking,
     Pausing,
+    /// The lease was handed to it, and the refresh that reserves its fence is under way.
+    Inheriting {
+        handoff: Box<Handoff>,
+        reserving: Reserving,
+    },
     Holding {
         keeper: Box<Keeper>,
         extending: Option<ExtendRound>,
+        /// The refresh that reserves fences for those who wait, while it is under way.
+        reserving: Option<Reserving>,
         last: LastExtension,
         /// Until when each node keeps the lease, as far as is known.
         ends: Ends,
-        /// The question by which it was acquired, and what was answered, also after the decision.
-        proof: Box<(u64, AcquireRound)>,
+        /// The question by which it was acquired, if it was, and what was answered, also after the
+        /// decision.
+        proof: Option<Box<(u64, AcquireRound)>>,
         asked: Time,
+        /// When the question was sent that the deadline counts from.
+        since: Time,
         work_until: Moment,
-        /// The highest number that was sent with the holder value.
-        highest: Fence,
     },
     Releasing(ReleaseRound),
     /// For a caller that handed in what it knows of a lease.
@@ -197,6 +218,16 @@ enum Doing {
         lease: Lease,
     },
     Retired,
+}
+
+/// A refresh under way that reserves fences.
+#[derive(Debug)]
+struct Reserving {
+    op: u64,
+    round: ExtendRound,
+    asked: Time,
+    /// When the question was sent that the deadline counts from without it.
+    since: Time,
 }
 
 /// The number of the last extension and what was answered, also after its decision.
@@ -244,6 +275,7 @@ impl Client {
             habits,
             holders: locks.iter().enumerate().map(holder).collect(),
             queues: HashMap::new(),
+            joined: 0,
             proposals: Proposals::default(),
             asks: HashMap::new(),
             counter: 0,
@@ -290,7 +322,7 @@ impl Client {
     pub fn replaced(&mut self, time: Time, member: usize, acts: &mut Vec<Act>) {
         let error = || NodeError::NotVoting { reason: "its data was replaced".to_owned() };
         self.members[member].admission.down(error());
-        for ask in self.asks_of(member, |purpose| matches!(purpose, Purpose::Vote { .. })) {
+        for ask in self.asks_of(member, Purpose::is_vote) {
             self.answered(time, ask, Err(error()), None, acts);
         }
         self.look(time, member, acts);
@@ -322,13 +354,22 @@ impl Client {
                 }
                 self.decide(time, holder, acts);
             }
-            Timer::Drop { holder, op } if self.holders[holder].op == op => {
-                if let Doing::Acquiring(round) = &self.holders[holder].doing {
-                    let value = round.spec().holder.clone();
-                    self.give_back(time, holder, &value, acts);
-                    self.leave_queue(time, holder, acts);
-                    self.think(time, holder, acts);
+            Timer::ReserveLimit { op } => {
+                let now = self.now(time);
+                if let Some((holder, reserving)) = self.reserving(op) {
+                    reserving.round.time_up(now);
+                    self.reserve_decided(time, holder, acts);
                 }
+            }
+            Timer::Drop { holder, op } if self.holders[holder].op == op => {
+                let value = match &self.holders[holder].doing {
+                    Doing::Acquiring(round) => round.spec().holder.clone(),
+                    Doing::Inheriting { handoff, .. } => handoff.lease().holder.clone(),
+                    _ => return,
+                };
+                self.give_back(time, holder, &value, acts);
+                self.leave_queue(time, holder, acts);
+                self.think(time, holder, acts);
             }
             Timer::Examine { member, ticket } if self.members[member].ticket == ticket => {
                 self.look(time, member, acts);
@@ -338,69 +379,6 @@ impl Client {
                 let after = PROBE_LIMIT;
                 let now = self.now(time);
                 self.looked(time, member, now, Err(NodeError::TimedOut { after }), acts);
-            }
-            _ => {}
-        }
-    }
-
-    /// An answer came; `given` is what those who watch know of it.
-    pub fn answered(
-        &mut self,
-        time: Time,
-        ask: u64,
-        answer: Answer,
-        given: Option<Given>,
-        acts: &mut Vec<Act>,
-    ) {
-        let Some(Pending { member, sent, purpose }) = self.asks.remove(&ask) else { return };
-        let now = self.now(time);
-        if let (Ok(reply), Some(given)) = (&answer, given) {
-            self.tell_reading(reply, given, now.since(sent), acts);
-        }
-        match (&answer, purpose) {
-            (Ok(Reply::Stranger { .. }), Purpose::Vote { .. }) => self.look(time, member, acts),
-            (Ok(Reply::Extended { clock } | Reply::Healed { clock }), _) => {
-                let sample = ClockSample { sent, received: now, clock: *clock };
-                let jump = self.members[member].admission.observe_clock(sample);
-                if jump.is_some_and(|jump| !jump.ahead.is_zero()) {
-                    self.clocks_went_ahead(time, acts);
-                }
-            }
-            _ => {}
-        }
-        if let (Purpose::Vote { holder, op, .. }, Ok(reply), Some(given)) =
-            (purpose, &answer, given)
-            && is_yes(reply)
-        {
-            self.holders[holder].evidence.note(op, member, given);
-        }
-        match purpose {
-            Purpose::Vote { holder, op, round } if self.holders[holder].op != op => {
-                let Doing::Holding { last, proof, .. } = &mut self.holders[holder].doing else {
-                    return;
-                };
-                match last {
-                    Some((number, last)) if *number == op => last.answer(now, member, answer),
-                    _ if proof.0 == op => proof.1.answer(now, round, member, answer),
-                    _ => {}
-                }
-            }
-            Purpose::Vote { holder, round, .. } => {
-                match &mut self.holders[holder].doing {
-                    Doing::Acquiring(acquire) => acquire.answer(now, round, member, answer),
-                    Doing::Holding { extending: Some(extend), .. } => {
-                        extend.answer(now, member, answer);
-                    }
-                    Doing::Releasing(release) => release.answer(now, member, answer),
-                    Doing::Renewing { round, .. } => round.answer(now, member, answer),
-                    _ => return,
-                }
-                self.decide(time, holder, acts);
-            }
-            Purpose::Probe | Purpose::Record | Purpose::Forget
-                if self.members[member].looking == Some(ask) =>
-            {
-                self.looked(time, member, sent, answer, acts);
             }
             _ => {}
         }

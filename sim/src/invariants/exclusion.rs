@@ -25,6 +25,9 @@ pub(super) struct Exclusion {
     readings: Readings,
     /// Two who both believe to hold, as long as that is excused.
     excused: Vec<(LockName, Holder, Holder)>,
+    /// By holder value: beside whom the former user of a lease was excused. It is the same lease where a
+    /// reserved fence is taken: nobody is asked, so nobody could know better than before.
+    handed: Vec<(Holder, Holder)>,
 }
 
 /// When each server said yes, and for how long.
@@ -42,7 +45,21 @@ struct Believer {
 impl Exclusion {
     pub(super) fn new(nodes: usize, max_skew: Time) -> Self {
         let (believers, yes, excused) = (HashMap::new(), HashMap::new(), Vec::new());
-        Self { nodes, believers, yes, readings: Readings::new(max_skew), excused }
+        let readings = Readings::new(max_skew);
+        Self { nodes, believers, yes, readings, excused, handed: Vec::new() }
+    }
+
+    /// A holder is done: its lease may be on its way to the next waiter.
+    fn hand_on(&mut self, who: &Holder) {
+        let Some(value) = self.find(who).map(|(_, believer)| believer.value.clone()) else {
+            return;
+        };
+        for (_, one, other) in &self.excused {
+            let beside = if one == who { other } else { one };
+            if one == who || other == who {
+                self.handed.push((value.clone(), beside.clone()));
+            }
+        }
     }
 
     /// Whoever believes to hold it beside `who`, unless that is excused.
@@ -207,7 +224,10 @@ impl Invariant for Exclusion {
         }
         self.readings.watch(now, happening);
         match happening {
-            Happening::Acquired { who, value, lock, until, started, .. } => {
+            Happening::Acquired { who, value, lock, reserved, until, started, .. } => {
+                let handed = self.handed.extract_if(.., |(of, _)| of == value);
+                let handed = handed.filter(|_| *reserved);
+                self.excused.extend(handed.map(|(_, other)| (lock.clone(), who.clone(), other)));
                 let (who, value) = (who.clone(), value.clone());
                 let believer = Believer { who: who.clone(), value, until: *until, asked: *started };
                 self.believers.entry(lock.clone()).or_default().push(believer);
@@ -227,7 +247,11 @@ impl Invariant for Exclusion {
                     believer.until = *until;
                 }
             }
-            Happening::Lost { who } | Happening::Done { who } => self.forget(|gone| gone == who),
+            Happening::Lost { who } => self.forget(|gone| gone == who),
+            Happening::Done { who } => {
+                self.hand_on(who);
+                self.forget(|gone| gone == who);
+            }
             Happening::Crashed { client } => {
                 let label = format!("c{client}.");
                 self.forget(|gone| gone.label().starts_with(&label));

@@ -220,7 +220,18 @@ impl World {
                     Doing::Holding(Held { token, until, work_until, renew_at, asked: None });
                 let until = believed;
                 self.outcome.figures.told += 1;
-                self.tell(Happening::Acquired { who, value, lock, fence, started, until, votes });
+                let reserved = false;
+                let acquired = Happening::Acquired {
+                    who,
+                    value,
+                    lock,
+                    fence,
+                    reserved,
+                    started,
+                    until,
+                    votes,
+                };
+                self.tell(acquired);
                 self.hold_on(caller);
             }
             (Doing::Asking(_), _) => self.think(caller),

@@ -36,6 +36,9 @@ use crate::server::{Persistence, Server};
 /// When the world began, by clocks that are right.
 const EPOCH: u64 = 1_800_000_000 * SECOND;
 
+/// How long every second process holds a lock at most where leases are handed over.
+const BRIEFLY: Duration = Duration::from_millis(10);
+
 /// What is going to happen.
 #[derive(Debug)]
 enum Event {
@@ -244,6 +247,10 @@ impl World {
             handovers: scenario.handovers,
             broken: scenario.broken,
         };
+        if scenario.handovers > 0 && number % 2 == 1 {
+            // So briefly that a lease is handed on as often as it may.
+            habits.work = habits.work.min(BRIEFLY);
+        }
         if scenario.is_day_of_ntp {
             // Longer than the day, by any clock.
             let work = Duration::from_nanos(scenario.trouble * 2);
@@ -445,9 +452,10 @@ impl World {
     fn tell(&mut self, happening: Happening) {
         let figures = &mut self.outcome.figures;
         match &happening {
-            Happening::Acquired { who, value, .. } => {
+            Happening::Acquired { who, value, reserved, .. } => {
                 figures.acquired += 1;
                 figures.handed_over += u64::from(who != value);
+                figures.reserved += u64::from(*reserved);
             }
             Happening::Extended { refreshed, .. } => {
                 figures.extended += 1;

@@ -25,6 +25,8 @@ pub struct Figures {
     pub acquired: u64,
     /// Among these, handed over.
     pub handed_over: u64,
+    /// Among these, with a reserved fence.
+    pub reserved: u64,
     /// Leases extended.
     pub extended: u64,
     /// Among these, with a raised token.
@@ -64,6 +66,7 @@ impl std::ops::AddAssign for Figures {
         self.events += other.events;
         self.acquired += other.acquired;
         self.handed_over += other.handed_over;
+        self.reserved += other.reserved;
         self.extended += other.extended;
         self.refreshed += other.refreshed;
         self.lost += other.lost;
@@ -87,14 +90,14 @@ impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { events, acquired, handed_over, extended, refreshed, lost, faults, .. } = self;
         let Self { changes, clocks, frozen, inits, late, odd, .. } = self;
-        let Self { successions, succeeded, no_list, told, renewed, lies, .. } = self;
+        let Self { successions, succeeded, no_list, told, renewed, lies, reserved, .. } = self;
         write!(
             f,
             "{events} events, {faults} faults, {changes} of them to servers, {clocks} clocks set, \
              {frozen} processes frozen, {late} started late, {odd} told another max_ttl, set up \
              {inits} times, {successions} changes of the list begun, {succeeded} done, {no_list} left \
-             without a list, {acquired} acquired, {handed_over} of them handed over, {extended} \
-             extended, {refreshed} of them refreshed, {lost} lost; callers were told of {told} leases and \
+             without a list, {acquired} acquired, {handed_over} of them handed over, {reserved} \
+             of these with a reserved fence, {extended} extended, {refreshed} of them refreshed, {lost} lost; callers were told of {told} leases and \
              {renewed} renewals, and made {lies} up"
         )
     }

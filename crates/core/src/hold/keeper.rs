@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::hold::Reserved;
 use crate::quorum::{ExtendRound, ExtendStep};
 use crate::{Drift, Fence, Lease, Moment, Quorum};
 
@@ -39,7 +40,7 @@ pub enum LossReason {
 #[derive(Debug, Clone)]
 pub struct Keeper {
     lease: Lease,
-    extends: bool,
+    pub(crate) extends: bool,
     max_hold: Option<(Moment, Duration)>,
     next_extend: Moment,
     /// Many others may have been taken, or extended, at the same moment.
@@ -48,6 +49,8 @@ pub struct Keeper {
     gave_way: bool,
     /// What a refresh has to go beyond, if one is due.
     refresh_above: Option<Fence>,
+    /// Fences for those of its process who wait.
+    pub(crate) reserved: Option<Reserved>,
     last_failure: Option<String>,
     /// How much earlier the lease ends than it would have, because clocks went ahead.
     cut_by: Duration,
@@ -79,6 +82,7 @@ impl Keeper {
             is_in_a_crowd: true,
             gave_way: false,
             refresh_above: None,
+            reserved: None,
             last_failure: None,
             cut_by: Duration::ZERO,
             forgotten: None,
@@ -185,9 +189,8 @@ impl Keeper {
         }
     }
 
-    /// The next extension is a refresh that raises the token by more than `numbers`, for those to whom
-    /// the lease is left.
-    pub fn reserve(&mut self, numbers: u64) {
+    /// The next extension is a refresh that raises the token by more than `numbers`.
+    pub(crate) fn refresh_beyond(&mut self, numbers: u64) {
         let above = Fence::new(self.lease.token.get() + numbers).unwrap_or(Fence::MAX);
         self.refresh_above = self.refresh_above.max(Some(above));
     }

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::rounds::{AcquireRound, AcquireSpec, AcquireStep, Ballot, Refusal};
-use leasehold_core::{Drift, Ends, Fence, Holder, Lease, LockName, Request, Ttl};
+use leasehold_core::{AskAs, Drift, Ends, Fence, Holder, Lease, LockName, Request, Reserved, Ttl};
 
 use super::{Cluster, Op};
-use crate::legacy::Heritage;
 
 /// What to try for.
 #[derive(Debug, Clone)]
@@ -27,13 +26,15 @@ pub(crate) struct Attempt {
 pub(crate) struct Won {
     pub(crate) lease: Lease,
     pub(crate) proof: Proof,
+    /// The fences that are reserved for those behind, if it was handed off.
+    pub(crate) reserved: Option<Reserved>,
 }
 
 /// Who granted a lease.
 pub(crate) enum Proof {
     /// Those who said so, also after the decision.
     Round(Arc<Op<AcquireRound>>),
-    /// Those from whom it was inherited.
+    /// Those that the former user knew of.
     Ends(Ends),
 }
 
@@ -73,8 +74,7 @@ impl Attempt {
         cluster: &Arc<Cluster>,
         nonce: u128,
     ) -> Result<Won, Refused> {
-        self.once(cluster, Some(Heritage { holder: self.holder(nonce), highest: Fence::ZERO }))
-            .await
+        self.once(cluster, Some(AskAs { holder: self.holder(nonce), above: Fence::ZERO })).await
     }
 
     fn nonce(&self) -> u128 {
@@ -94,9 +94,9 @@ impl Attempt {
     pub(crate) async fn run_as(
         &self,
         cluster: &Arc<Cluster>,
-        heritage: Option<Heritage>,
+        ask_as: Option<AskAs>,
     ) -> Result<Won, Refused> {
-        match self.once(cluster, heritage).await {
+        match self.once(cluster, ask_as).await {
             // Boxed, as everything that few need: a future is as large as its largest branch.
             Err(refused) if refused.is_worth_a_look() => {
                 Box::pin(self.once_more(cluster, refused)).await
@@ -114,16 +114,10 @@ impl Attempt {
         }
     }
 
-    async fn once(
-        &self,
-        cluster: &Arc<Cluster>,
-        heritage: Option<Heritage>,
-    ) -> Result<Won, Refused> {
-        let is_heir = heritage.is_some();
-        let Heritage { holder, highest } = heritage.unwrap_or_else(|| Heritage {
-            holder: self.holder(self.nonce()),
-            highest: Fence::ZERO,
-        });
+    async fn once(&self, cluster: &Arc<Cluster>, ask_as: Option<AskAs>) -> Result<Won, Refused> {
+        let may_be_known = ask_as.is_some();
+        let AskAs { holder, above } = ask_as
+            .unwrap_or_else(|| AskAs { holder: self.holder(self.nonce()), above: Fence::ZERO });
         let spec = AcquireSpec {
             lock: self.lock.clone(),
             holder: holder.clone(),
@@ -132,11 +126,11 @@ impl Attempt {
             min_validity: self.min_validity,
         };
         let now = cluster.now();
-        let proposal = cluster.propose(&self.lock, highest, now);
+        let proposal = cluster.propose(&self.lock, above, now);
         let round = AcquireRound::new(spec, cluster.quorum, proposal, now);
         let op = Op::new(cluster, round);
         let unfinished =
-            Unfinished { cluster, attempt: self, holder, op: &op, is_heir, is_over: false };
+            Unfinished { cluster, attempt: self, holder, op: &op, may_be_known, is_over: false };
         let limit = cluster.limit.for_ttl(self.ttl);
         unfinished.ask(limit);
         loop {
@@ -153,7 +147,8 @@ impl Attempt {
                     if op.with(|round| round.number()) > 1 {
                         cluster.saw_fence(&self.lock, lease.fence);
                     }
-                    return Ok(Won { lease, proof: Proof::Round(op.clone()) });
+                    let proof = Proof::Round(op.clone());
+                    return Ok(Won { lease, proof, reserved: None });
                 }
                 AcquireStep::GiveUp(refusal) => {
                     let (ballot, seen) = op.with(|round| (round.ballot().clone(), round.seen()));
@@ -179,7 +174,7 @@ struct Unfinished<'a> {
     holder: Holder,
     op: &'a Arc<Op<AcquireRound>>,
     /// Nodes may know the holder although this attempt never asked them.
-    is_heir: bool,
+    may_be_known: bool,
     is_over: bool,
 }
 
@@ -207,7 +202,7 @@ impl Drop for Unfinished<'_> {
             let Attempt { lock, ttl, .. } = self.attempt;
             // A node that took nothing in would only have more to do, which is why it took nothing.
             let may_have =
-                |node| self.is_heir || !self.op.with(|round| round.was_never_asked(node));
+                |node| self.may_be_known || !self.op.with(|round| round.was_never_asked(node));
             self.cluster.give_back_where(lock, &self.holder, *ttl, may_have);
         }
     }

@@ -1,6 +1,6 @@
-//! Which owners keep a lock though its key changes: their leases are extended, or left to the next of
-//! their process. A change of such a key is looked at before anybody is woken; otherwise it is most
-//! likely a release, and a look would only cost time.
+//! Which owners keep a lock though its key changes: their leases are extended, or handed to the next
+//! waiter of their process. A change of such a key is looked at before anybody is woken; otherwise it
+//! is most likely a release, and a look would only cost time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
