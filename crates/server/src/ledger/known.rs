@@ -24,6 +24,9 @@ struct State {
     /// When those are looked at that were granted here.
     looks: BTreeSet<(Instant, LockName)>,
     ended: Ended,
+    /// The same of those that were not known here, whose ids may be made up: only so that a look which
+    /// began before is no news.
+    unproved: Ended,
 }
 
 impl State {
@@ -136,7 +139,9 @@ impl Known {
     /// A lock has a new owner. Says who had it before, if nobody was told of its end.
     pub(crate) fn began(&self, lock: &LockName, owned: Owned) -> Option<Owned> {
         let mut state = self.state();
-        state.ended.forget(&(lock.clone(), owned.holder.clone()));
+        let lease = (lock.clone(), owned.holder.clone());
+        state.ended.forget(&lease);
+        state.unproved.forget(&lease);
         let before = state.remove(lock);
         if let Some(granted) = &owned.granted
             && state.look_at(granted.next_look(), lock)
@@ -157,6 +162,17 @@ impl Known {
                 granted.ttl = ttl;
                 granted.until = granted.until.max(until);
                 granted.is_wanted = false;
+            }
+        });
+    }
+
+    /// The nodes keep it for longer than was told here: another instance renewed it, or a renewal that
+    /// failed was carried out after all.
+    pub(crate) fn lasts(&self, lock: &LockName, holder: &Holder, until: Instant) {
+        self.change(lock, holder, |owned| {
+            owned.expires = owned.expires.max(Some(until));
+            if let Some(granted) = &mut owned.granted {
+                granted.until = granted.until.max(until);
             }
         });
     }
@@ -203,13 +219,16 @@ impl Known {
         }
     }
 
-    /// A holder has nothing any more, or will not in a moment. Says what was known. Of one that was not
-    /// known nothing is remembered: its id may be made up.
+    /// A holder has nothing any more, or will not in a moment. Says what was known.
     pub(crate) fn ended(&self, lock: &LockName, holder: &Holder) -> Option<Owned> {
         let mut state = self.state();
-        state.owners.get(lock).filter(|owned| owned.holder == *holder)?;
-        state.ended.note((lock.clone(), holder.clone()), false);
-        state.remove(lock)
+        let lease = (lock.clone(), holder.clone());
+        if state.owners.get(lock).is_some_and(|owned| owned.holder == *holder) {
+            state.ended.note(lease, false);
+            return state.remove(lock);
+        }
+        state.unproved.note(lease, false);
+        None
     }
 
     /// It ended by giving its lock back.
@@ -231,7 +250,8 @@ impl Known {
 
     /// Whether it ended here a moment ago.
     pub(crate) fn has_ended(&self, lock: &LockName, holder: &Holder) -> bool {
-        self.state().ended.get(&(lock.clone(), holder.clone())).is_some()
+        let (state, lease) = (self.state(), (lock.clone(), holder.clone()));
+        state.ended.get(&lease).or_else(|| state.unproved.get(&lease)).is_some()
     }
 
     /// The next lease that is near its end, or at it, unless somebody renewed or released it elsewhere.

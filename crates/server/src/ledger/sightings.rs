@@ -54,7 +54,7 @@ impl Ledger {
         // As the caller that renewed it last counts.
         let told = at + left.saturating_sub(self.drift.allowance(granted.ttl));
         if told > granted.until + A_MOMENT {
-            self.known.renewed(lock, &owned.holder, granted.ttl, told);
+            self.known.lasts(lock, &owned.holder, told);
         } else if at < granted.until {
             self.known.seen(lock, &owned.holder, at, Some(at + left));
         } else {
