@@ -406,7 +406,7 @@ impl Admission {
             _ => (self.standing.pass_shared().or(self.admitted.as_ref()), None),
         };
         let Some(pass) = pass else {
-            let not_voting = || NodeError::NotVoting { reason: "not voting".into() };
+            let not_voting = || NodeError::not_voting("not voting");
             return Err(self.standing.objection(now()).unwrap_or_else(not_voting));
         };
         if let Some(ttl) = ttl
@@ -421,7 +421,7 @@ impl Admission {
         let settles_for = self.settles_for(now());
         if ttl.is_some_and(|ttl| settles_for > self.policy.drift.allowance(ttl.get())) {
             let reason = format!("its clock went ahead by {settles_for:.1?} not long ago");
-            return Err(NodeError::NotVoting { reason });
+            return Err(NodeError::not_voting(reason));
         }
         Ok(pass.clone())
     }
@@ -521,7 +521,7 @@ impl Admission {
             // Behind one that hangs may be another server, which answers others.
             let count = facts.unmet;
             let reason = format!("not compared yet: {count} further connection(s) met nobody");
-            self.standing = Standing::Down(NodeError::NotVoting { reason });
+            self.standing = Standing::Down(NodeError::not_voting(reason));
             return AdmissionStep::Settled;
         }
         if self.compared.as_ref() != Some(&facts.server.run_id) {
@@ -1053,20 +1053,21 @@ impl Standing {
 
     /// Why a node that does not vote does not.
     pub fn objection(&self, now: Moment) -> Option<NodeError> {
-        let reason = match self {
+        let (reason, cause) = match self {
             Self::Voting(_) => return None,
             Self::Down(error) => return Some(error.clone()),
-            Self::Unknown => "not connected yet".to_owned(),
+            Self::Unknown => ("not connected yet".to_owned(), None),
             Self::Foreign { reason } => return Some(NodeError::Denied { reason: reason.clone() }),
-            Self::Refused { reason } => reason.clone(),
+            Self::Refused { reason } => (reason.clone(), None),
             Self::Waiting { cause: cause @ (Cause::Barred | Cause::Off { .. }), .. } => {
-                cause.to_string()
+                (cause.to_string(), Some(*cause))
             }
             Self::Waiting { until, cause } => {
-                format!("{cause}: it does not vote for another {:.1?}", until.since(now))
+                let left = until.since(now);
+                (format!("{cause}: it does not vote for another {left:.1?}"), Some(*cause))
             }
         };
-        Some(NodeError::NotVoting { reason })
+        Some(NodeError::NotVoting { reason, cause })
     }
 }
 

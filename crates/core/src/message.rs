@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Fence, Holder, LockName, Record, Ttl};
+use crate::{Cause, Fence, Holder, LockName, Record, Ttl};
 
 /// A node's (or a holder's) wall clock: microseconds since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -276,6 +276,8 @@ pub enum NodeError {
     NotVoting {
         /// Why, and for how long.
         reason: String,
+        /// What it waits for, if it waits.
+        cause: Option<Cause>,
     },
     /// The node answered something that this request never gets.
     Garbled {
@@ -385,7 +387,7 @@ impl fmt::Display for NodeError {
             Self::Unreachable { reason }
             | Self::Denied { reason }
             | Self::Rejected { reason }
-            | Self::NotVoting { reason }
+            | Self::NotVoting { reason, .. }
             | Self::Gone { reason }
             | Self::Overloaded { reason } => f.write_str(reason),
             Self::Garbled { reason } => write!(f, "unexpected answer: {reason}"),
@@ -403,6 +405,11 @@ impl Facts {
 }
 
 impl NodeError {
+    /// It may not vote now, for a reason that is not a wait.
+    pub fn not_voting(reason: impl Into<String>) -> Self {
+        Self::NotVoting { reason: reason.into(), cause: None }
+    }
+
     /// Whether only a person can change it.
     pub fn is_denial(&self) -> bool {
         matches!(self, Self::Denied { .. })
