@@ -75,6 +75,39 @@ fn a_lock_taken_at_a_server_that_dies_is_renewed_at_the_other() {
     }
 }
 
+/// Whoever knows the id of a lease can release it.
+#[test]
+fn the_balancers_log_has_no_lease_id() {
+    if skip(Need::Redis) || skip(Need::Haproxy) {
+        return;
+    }
+    let (_nodes, url) = five_nodes();
+    let servers = [Server::start(&url), Server::start(&url)];
+    let proxy = haproxy(&servers.each_ref());
+    eventually(NOTICED_WITHIN, "a server is ready", || status(&proxy, "/readyz") == 200);
+    let taken = http_send(&proxy.addr(), "POST", "/v1/locks/a%2Fb/leases?x=1", "{}").unwrap();
+    assert_eq!(taken.status, 201, "{}", taken.body);
+    let lease: serde_json::Value = serde_json::from_str(&taken.body).unwrap();
+    let id = lease["lease_id"].as_str().unwrap();
+    let ask = |method: &str, path: String, expected: u16| {
+        let answer = http_send(&proxy.addr(), method, &path, "").unwrap();
+        assert_eq!(answer.status, expected, "{method} {path}: {}", answer.body);
+    };
+    ask("POST", format!("/v1/leases/{id}/renew"), 200);
+    ask("POST", format!("http://{}/v1/leases/{id}/renew?again", proxy.addr()), 200);
+    // A client that puts its addresses together wrongly.
+    ask("POST", format!("//v1/leases/{id}/renew"), 404);
+    ask("DELETE", format!("/v1/leases/{id}"), 204);
+    // Lines are written after answers.
+    eventually(NOTICED_WITHIN, "all are logged", || proxy.log().contains("\"DELETE /v1/leases/"));
+    let log = proxy.log();
+    assert!(!log.contains(id), "{log}");
+    // It tells all else.
+    assert!(log.contains("\"POST /v1/locks/a%2Fb/leases HTTP/1.0\""), "{log}");
+    assert!(log.contains("\"POST /v1/leases/-/renew HTTP/1.0\""), "{log}");
+    assert!(log.contains("\"DELETE /v1/leases/- HTTP/1.0\""), "{log}");
+}
+
 #[test]
 fn a_waiter_that_hangs_up_at_the_balancer_leaves_the_line_at_the_server() {
     if skip(Need::Haproxy) {
