@@ -121,18 +121,22 @@ fn a_waiter_that_hangs_up_at_the_balancer_leaves_the_line_at_the_server() {
     assert_eq!(held.status, 201, "{}", held.body);
     let total = || servers.iter().map(waiters).sum::<usize>();
 
-    let mut waiter = TcpStream::connect(proxy.addr()).unwrap();
     let body = r#"{"wait_ms": 60000}"#;
     let length = body.len();
-    write!(
-        waiter,
-        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-         Content-Length: {length}\r\n\r\n{body}"
-    )
-    .unwrap();
-    eventually(NOTICED_WITHIN, "one waits", || total() == 1);
-    drop(waiter);
-    eventually(NOTICED_WITHIN, "nobody waits", || total() == 0);
+    // What stands behind the request is read only when that is answered.
+    for more in [0, 1, 5_000] {
+        let mut waiter = TcpStream::connect(proxy.addr()).unwrap();
+        write!(
+            waiter,
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        eventually(NOTICED_WITHIN, "one waits", || total() == 1);
+        waiter.write_all(&vec![b'x'; more]).unwrap();
+        drop(waiter);
+        eventually(NOTICED_WITHIN, &format!("nobody waits, {more} bytes"), || total() == 0);
+    }
 }
 
 #[test]
