@@ -519,8 +519,7 @@ impl Admission {
         }
         if self.compared.is_none() && facts.unmet > 0 {
             // Behind one that hangs may be another server, which answers others.
-            let count = facts.unmet;
-            let reason = format!("not compared yet: {count} further connection(s) met nobody");
+            let reason = met_nobody(facts.unmet);
             self.standing = Standing::Down(NodeError::not_voting(reason));
             return AdmissionStep::Settled;
         }
@@ -719,21 +718,16 @@ impl Admission {
 
     /// Whether connections to its address met different servers.
     fn several_servers(&mut self, facts: &Facts) -> Option<String> {
-        let run_id = &facts.server.run_id;
-        let other = facts.others.iter().find(|other| *other != run_id);
+        let reason = answered_by_several(facts);
         // Until several agree, several are asked.
-        if other.is_some() {
+        if reason.is_some() {
             self.compared = None;
         } else if self.compared.is_none() && facts.unmet > 0 {
             return None;
         } else if !facts.others.is_empty() || self.compared.is_none() {
-            self.compared = Some(run_id.clone());
+            self.compared = Some(facts.server.run_id.clone());
         }
-        let other = other?;
-        Some(format!(
-            "its address is answered by several servers (run ids {run_id:.8} and {other:.8}): \
-             give each server an address of its own"
-        ))
+        reason
     }
 
     /// Why this node belongs to others.
@@ -1079,6 +1073,27 @@ impl Cause {
             Origin::Succession => Self::AnotherList,
         }
     }
+}
+
+/// Why the name of a member does not lead to one server, or may not, as far as several connections
+/// tell.
+pub(crate) fn no_single_server(facts: &Facts) -> Option<String> {
+    answered_by_several(facts).or_else(|| (facts.unmet > 0).then(|| met_nobody(facts.unmet)))
+}
+
+fn answered_by_several(facts: &Facts) -> Option<String> {
+    let run_id = &facts.server.run_id;
+    let other = facts.others.iter().find(|other| *other != run_id);
+    other.map(|other| {
+        format!(
+            "its address is answered by several servers (run ids {run_id:.8} and {other:.8}): \
+             give each server an address of its own"
+        )
+    })
+}
+
+fn met_nobody(connections: usize) -> String {
+    format!("not compared yet: {connections} further connection(s) met nobody")
 }
 
 /// A length of time in one unit that people think in.

@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::admission::no_single_server;
 use crate::{
     Admission, AdmissionPolicy, AdmissionStep, ClockSample, Facts, Fence, Moment, NodeError,
     Origin, Record, RecordState, Roster, Standing, WallMicros,
@@ -200,6 +201,16 @@ impl MemberList {
         }
     }
 
+    /// Whether the name of each node leads to one server, and whether their clocks agree. A server that
+    /// only some connections meet must not become a member.
+    fn compare(&self, told: Told<'_>) -> Result<(), (usize, String)> {
+        let odd = |(member, facts)| Some((member, no_single_server(facts)?));
+        match told.facts.iter().enumerate().find_map(odd) {
+            Some(odd) => Err(odd),
+            None => self.compare_clocks(told).map(|_| ()),
+        }
+    }
+
     fn is_known_to(&self, facts: &Facts) -> bool {
         read(facts).is_some_and(|(_, record)| self.policy.is_list_of(&record))
     }
@@ -300,8 +311,8 @@ impl Succession {
     /// time.
     pub fn told(&mut self, told: Told<'_>, lives: impl FnMut() -> u128) {
         match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::First { ours: None } => match self.new.compare_clocks(told) {
-                Ok(_) => {
+            Stage::First { ours: None } => match self.new.compare(told) {
+                Ok(()) => {
                     let shown = told.facts.iter().map(|facts| facts.clock).max();
                     self.clock = (told.sent, shown.unwrap_or_default());
                     self.stage = Stage::First { ours: Some(told.facts.to_vec()) };
@@ -755,6 +766,33 @@ mod tests {
         let now = Moment::from_nanos(1);
         change.told(Told { sent: now, received: now, facts }, || 7);
         change.step()
+    }
+
+    #[test]
+    fn a_member_whose_name_leads_to_several_servers_or_to_none_joins_no_list() {
+        let (old, new) = (list(&["a", "b", "c"]), list(&["a", "b", "c", "d"]));
+        let all = ["a", "b", "c", "d"];
+        let ours = all.map(|name| facts(&old, name, Origin::First, RecordState::Admitted));
+        let refusal = |ours: &[Facts]| {
+            let mut change = Succession::new(old.clone(), new.clone());
+            assert_eq!(change.step(), SuccessionStep::Ask(Side::New));
+            match tell(&mut change, ours) {
+                SuccessionStep::Refused { of: Side::New, member: 3, reason } => Some(reason),
+                step => {
+                    assert_eq!(step, SuccessionStep::Ask(Side::Old));
+                    None
+                }
+            }
+        };
+        let met = |others: &[&str], unmet| {
+            let mut ours = ours.clone();
+            ours[3].others = others.iter().map(|run_id| (*run_id).to_owned()).collect();
+            ours[3].unmet = unmet;
+            refusal(&ours)
+        };
+        assert_eq!(met(&["run-d", "run-d"], 0), None);
+        assert!(met(&["run-d", "run-e"], 1).unwrap().contains("answered by several servers"));
+        assert!(met(&["run-d"], 1).unwrap().contains("1 further connection(s) met nobody"));
     }
 
     /// A change was stopped before the added node began to wait, which had waited before.
