@@ -1,10 +1,12 @@
-// With two thousand locks: the count is of all of them, a search finds the last, and pages lead to each.
+// With two thousand locks: the count is of all of them, a search finds the last, and pages lead to each. The same on a
+// phone, where nothing is wider than the screen and everything is touched.
 
 import assert from "node:assert/strict";
-import { browse, lease, logIn, place, row, says, shoot } from "./harness.mjs";
+import { browse, lease, logIn, place, row, says, shoot, usable } from "./harness.mjs";
 
 const MANY = 2011;
 const PAGE = 50;
+const SHORT_PAGE = 20; // on a phone
 const AT_ONCE = 20;
 const name = (number) => `tenant/${String(number).padStart(4, "0")}`;
 
@@ -68,3 +70,38 @@ await browse(async (page) => {
   await says(page, "#lock .facts", "nobody at this instance");
   assert.ok(lease_id);
 });
+
+const PHONE = { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true };
+
+await browse(async (page) => {
+  const fits = async (where) => {
+    const width = await page.evaluate(() => document.documentElement.scrollWidth);
+    assert.ok(width <= PHONE.viewport.width, `${where} is ${width} wide`);
+  };
+  await logIn(page, place.tokens.read);
+  await says(page, "#locks-range", /^1–20 of 2,01[12]$/);
+  assert.equal(await rows(page), SHORT_PAGE);
+  await fits("the list");
+  const first = await page.locator("#lock-rows tr").first().boundingBox();
+  assert.ok(first.y + first.height <= PHONE.viewport.height, `the first lock ends at ${first.y + first.height}`);
+  await usable(page, "two thousand locks on a phone");
+  await shoot(page, "many-locks-phone");
+
+  for (const range of ["21–40", "41–60"]) {
+    await page.locator("#locks-next").tap();
+    await says(page, "#locks-range", new RegExp(`^${range} of 2,01[12]$`));
+  }
+  await page.locator("#locks-previous").tap();
+  await says(page, "#locks-range", /^21–40 of/);
+  await fits("a page of it");
+
+  const search = page.locator("#locks-filter");
+  await search.tap();
+  await search.fill(name(2000));
+  await row(page, name(2000)).waitFor();
+  assert.equal(await rows(page), 1);
+  await fits("what was found");
+  await row(page, name(2000)).getByRole("link").tap();
+  await says(page, "#lock .headline", "Held");
+  await fits("a lock");
+}, PHONE);

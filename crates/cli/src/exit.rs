@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use leasehold::{
-    AcquireError, ExtendError, ForceReleaseError, InitError, InspectError, Loss, NodeError,
-    NodeReports, OpenError, Owner,
+    AcquireError, Cause, ExtendError, ForceReleaseError, InitError, InspectError, Loss, NodeError,
+    NodeReport, NodeReports, OpenError, Owner,
 };
 use leasehold_server::ServerError;
 use thiserror::Error;
@@ -183,10 +183,14 @@ impl Failure {
         else {
             return None;
         };
-        let is_new = |error: &NodeError| error.to_string().contains("it is new or lost its memory");
-        let mut errors = nodes.0.iter().map(|report| report.answer.as_ref().map(Result::as_ref));
-        errors
-            .all(|answer| matches!(answer, Some(Err(error)) if is_new(error)))
+        let is_first_life = |report: &NodeReport| {
+            let forgot = Some(Cause::Forgot);
+            matches!(&report.answer, Some(Err(NodeError::NotVoting { cause, .. })) if *cause == forgot)
+        };
+        nodes
+            .0
+            .iter()
+            .all(is_first_life)
             .then_some("if these nodes are new and never held a lock, run: leasehold init")
     }
 }

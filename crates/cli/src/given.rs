@@ -10,6 +10,7 @@ use std::str::FromStr;
 use leasehold::LeaseToken;
 
 use crate::exit::Failure;
+use crate::output::Output;
 
 /// No token is longer.
 const BYTES_MAX: u64 = 4096;
@@ -35,10 +36,16 @@ impl FromStr for Given {
 }
 
 impl Given {
-    pub(crate) fn token(&self) -> Result<LeaseToken, Failure> {
+    /// The token. Warns of one that stands on the command line.
+    pub(crate) fn token(&self, output: Output) -> Result<LeaseToken, Failure> {
         let (text, from) = match self {
             Self::Here(text) => {
-                return text.parse().map_err(|error| Failure::Usage(format!("{error}")));
+                let token = text.parse().map_err(|error| Failure::Usage(format!("{error}")))?;
+                output.note(
+                    "warning: everybody on this machine can read the lease token with ps, and \
+                     release the lease; give `-` and the token on standard input, or `@FILE`",
+                );
+                return Ok(token);
             }
             Self::Input => (read(io::stdin().lock()), "the standard input".to_owned()),
             Self::File(path) => (File::open(path).and_then(read), path.display().to_string()),

@@ -71,8 +71,8 @@ pub use error::{
 };
 pub use guard::Guard;
 pub use leasehold_core::{
-    Answer, Drift, Fence, Holder, LeaseState, LockName, LossReason, NameError, NodeError, Owner,
-    Reply, RetryPolicy, Sighting, TtlError, quarantine,
+    Answer, Cause, ClockJump, Drift, Fence, Holder, LeaseState, LockName, LossReason, NameError,
+    NodeError, Owner, Reply, RetryPolicy, Sighting, TtlError, quarantine,
 };
 pub use lock::{DEFAULT_TTL, DEFAULT_WAIT, LockRequest};
 pub use locks::Locks;

@@ -107,7 +107,7 @@ impl Locks {
 
     /// Makes this member list the successor of `old`, which is opened with the list as it was.
     ///
-    /// Every node of both lists must answer. Adding one node takes effect at once, the new node
+    /// Every node of both lists must answer, and each name of the new list lead to one server. Adding one node takes effect at once, the new node
     /// sitting out its quarantine; any other change stops all locks for that long, which is counted
     /// by the longer `max_ttl` of both lists (a single node's is a day, unless set). Holders that
     /// use the old list cannot extend any more and lose their leases within their Ttl. May be
@@ -116,11 +116,17 @@ impl Locks {
         self.cluster().check_home()?;
         let mut change = Succession::new(old.member_list(), self.member_list());
         let locks_of = |side| if side == Side::New { self } else { old };
+        let mut is_compared = false;
         loop {
             match change.step() {
                 SuccessionStep::Ask(of) => {
                     let sent = self.cluster().now();
-                    let facts = locks_of(of).facts().await?;
+                    let facts = match of {
+                        Side::New if !std::mem::replace(&mut is_compared, true) => {
+                            self.facts_compared().await?
+                        }
+                        _ => locks_of(of).facts().await?,
+                    };
                     let told = Told { sent, received: self.cluster().now(), facts: &facts };
                     change.told(told, crate::chance::nonce);
                 }

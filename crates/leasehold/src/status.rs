@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold_core::{Fence, LockName, Moment, NodeError, Owner, Record, Sighting, Standing};
+use leasehold_core::{
+    Cause, Fence, LockName, Moment, NodeError, Owner, Record, Sighting, Standing,
+};
 
 use crate::clock::Clock;
 use crate::driver::Member;
@@ -179,8 +181,10 @@ pub enum NodeState {
     Quarantined {
         /// For how long yet.
         left: Duration,
-        /// Why.
+        /// Why, in words.
         why: String,
+        /// Why.
+        cause: Cause,
     },
     /// Not until somebody changes something.
     Refused {
@@ -202,7 +206,8 @@ impl NodeHealth {
         let state = match notes.admission.standing() {
             Standing::Voting(_) => NodeState::Up,
             Standing::Waiting { until, cause } => {
-                NodeState::Quarantined { left: until.since(now), why: cause.to_string() }
+                let (left, why) = (until.since(now), cause.to_string());
+                NodeState::Quarantined { left, why, cause: *cause }
             }
             Standing::Refused { reason } | Standing::Foreign { reason } => {
                 NodeState::Refused { why: reason.clone() }

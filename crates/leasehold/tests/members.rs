@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use leasehold::clock::{Clock, SystemClock};
 use leasehold::node::{Node, NodeId};
 use leasehold::nodes::memory::MemoryNode;
-use leasehold::{AcquireError, Builder, InitError, Locks, NodeState};
+use leasehold::{AcquireError, Builder, Cause, InitError, Locks, NodeState};
 use leasehold_core::{Moment, WallMicros};
 
 const TTL: Duration = Duration::from_millis(400);
@@ -43,9 +43,10 @@ async fn fresh_nodes_sit_out_the_quarantine_and_say_so() {
         "{error}"
     );
     match &locks.nodes()[0].state {
-        NodeState::Quarantined { left, why } => {
+        NodeState::Quarantined { left, why, cause } => {
             assert!(*left > Duration::ZERO && *left <= TTL + Duration::from_millis(46), "{left:?}");
             assert!(why.contains("lost its memory"), "{why}");
+            assert_eq!(*cause, Cause::Forgot);
         }
         other => panic!("{other:?}"),
     }

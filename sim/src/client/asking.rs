@@ -118,7 +118,7 @@ impl Client {
                 .any(|member| matches!(member.admission.standing(), Standing::Foreign { .. }));
         for member in 0..self.members.len() {
             let this = &self.members[member];
-            let refusal = |reason: &str| NodeError::NotVoting { reason: reason.to_owned() };
+            let refusal = |reason: &str| NodeError::not_voting(reason);
             let mut request = request.clone();
             let pass = match this.admission.pass_for(|| now, &request) {
                 _ if !request.needs_identity() => Ok(None),

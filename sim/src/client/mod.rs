@@ -320,7 +320,7 @@ impl Client {
     /// The server behind a connection says that all of its data was replaced: what was examined is
     /// void, and whatever was asked before may be answered by what it knows since.
     pub fn replaced(&mut self, time: Time, member: usize, acts: &mut Vec<Act>) {
-        let error = || NodeError::NotVoting { reason: "its data was replaced".to_owned() };
+        let error = || NodeError::not_voting("its data was replaced");
         self.members[member].admission.down(error());
         for ask in self.asks_of(member, Purpose::is_vote) {
             self.answered(time, ask, Err(error()), None, acts);

@@ -26,7 +26,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure> {
-    let mut token = args.token.token()?;
+    let mut token = args.token.token(context.output)?;
     token.ttl = args.ttl.unwrap_or(token.ttl);
     let locks = context.open().await?;
     let (uptime, left) = match locks.extend_since(&token, uptime).await {

@@ -40,7 +40,7 @@ pub(crate) async fn exec(_: &Args, context: &Context) -> Result<Exit, Failure> {
 pub(super) fn state(health: &NodeHealth) -> (&'static str, Tone, Option<String>) {
     match &health.state {
         NodeState::Up => ("up", Tone::Good, health.warning.clone()),
-        NodeState::Quarantined { left, why } => {
+        NodeState::Quarantined { left, why, .. } => {
             let why = format!("{why}; votes in {}", short(*left));
             ("quarantined", Tone::Warning, Some(why))
         }

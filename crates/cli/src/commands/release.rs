@@ -23,7 +23,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure> {
-    let token = &args.token.token()?;
+    let token = &args.token.token(context.output)?;
     let locks = context.open().await?;
     let outcome = locks.release(token).await;
     // A quorum is enough to know; the others are to be told before we end, too.

@@ -59,7 +59,11 @@ fn every_object_has_exactly_the_documented_fields() {
             seen.insert(schema);
         }
     }
-    let error = desk.run(&["extend", &token, "--json"]).expect(79).err;
+    // On the command line there would be a warning before it.
+    let file = desk.home().join("token");
+    std::fs::write(&file, &token).unwrap();
+    let file = format!("@{}", file.display());
+    let error = desk.run(&["extend", &file, "--json"]).expect(79).err;
     let error: serde_json::Value = serde_json::from_str(error.trim()).unwrap();
     assert_eq!((&error["schema"], &error["exit_code"]), (&"leasehold/error/v1".into(), &79.into()));
     let documented = TEXT.lines().filter(|line| line.starts_with("| `leasehold/")).count();

@@ -1,5 +1,8 @@
 //! `init` and `nodes`: a cluster's first minute, and its bad days.
 
+use leasehold::Locks;
+use leasehold_testkit::{Proxy, RedisServer};
+
 use crate::harness::{Desk, Ran, new_servers};
 
 fn states(ran: &Ran) -> Vec<String> {
@@ -81,4 +84,74 @@ fn a_dead_node_is_seen_and_a_file_is_a_node_too() {
     let nodes = file.run(&["nodes", "--json"]).expect(0);
     assert!(nodes.objects()[0]["node"].as_str().unwrap().starts_with("sqlite:"), "{nodes:?}");
     file.run(&["init"]).expect(0);
+}
+
+/// Each of them would keep locks of its own.
+#[test]
+fn a_name_with_two_servers_behind_it_does_not_become_a_member() {
+    let Some(old) = Desk::redis(3) else { return };
+    let joining = new_servers(2).unwrap();
+    let balancer = Proxy::to(joining[0].addr());
+    balancer.retarget_in_turns(joining.iter().map(RedisServer::addr));
+    let mut addrs: Vec<_> = old.servers.iter().map(RedisServer::addr).collect();
+    addrs.push(balancer.addr());
+    let new = Desk::with(format!("redis://{}?timeout=1s", addrs.join(",")));
+    let refused = succeed(&old, &new).unwrap_err();
+    assert!(refused.contains("is answered by several servers"), "{refused}");
+    assert!(refused.contains(&balancer.addr()), "{refused}");
+    for server in old.servers.iter().chain(&joining) {
+        let record = server.get("leasehold:node").unwrap_or_default();
+        assert!(!record.contains("nodes=4"), "nothing was begun: {record}");
+    }
+    old.acquire("job");
+}
+
+/// Makes one list the successor of another, for which the command line has no command.
+fn succeed(old: &Desk, new: &Desk) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let open = async |desk: &Desk| Locks::open(desk.backend.as_ref().unwrap()).await.unwrap();
+        let changed = open(new).await.succeed(&open(old).await).await;
+        changed.map_err(|error| error.to_string())
+    })
+}
+
+/// Neither `doctor` nor an error says to run `init`, which would refuse or let two holders in.
+#[track_caller]
+fn init_is_no_advice(desk: &Desk, cause: &str) {
+    let doctor = desk.run(&["doctor", "--watch", "100ms"]).expect(1);
+    assert!(doctor.out.contains(cause), "{doctor:?}");
+    assert!(!doctor.all().contains("leasehold init"), "{doctor:?}");
+    let refused = desk.run(&["acquire", "job", "--ttl", "5s", "-n"]).expect(69);
+    assert!(refused.err.contains(cause), "{refused:?}");
+    assert!(!refused.err.contains("leasehold init"), "{refused:?}");
+}
+
+#[test]
+fn nobody_is_told_to_run_init_when_nodes_restarted() {
+    let Some(desk) = Desk::redis(3) else { return };
+    for server in &desk.servers {
+        server.command(&["SAVE"]).unwrap();
+        server.restart();
+    }
+    init_is_no_advice(&desk, "it restarted, copied another server or got its first replica");
+}
+
+#[test]
+fn nobody_is_told_to_run_init_for_one_node_that_others_know() {
+    let Some(desk) = Desk::redis(3) else { return };
+    desk.servers[1].restart_empty();
+    let doctor = desk.run(&["doctor", "--watch", "100ms"]).expect(1);
+    assert!(doctor.out.contains("it is new or lost its memory"), "{doctor:?}");
+    assert!(!doctor.all().contains("leasehold init"), "{doctor:?}");
+}
+
+#[test]
+fn nobody_is_told_to_run_init_after_a_change_of_the_member_list() {
+    let Some(old) = Desk::redis(1) else { return };
+    let Some(joining) = new_servers(2) else { return };
+    let addrs: Vec<_> = old.servers.iter().chain(&joining).map(|server| server.addr()).collect();
+    let new = Desk::with(format!("redis://{}?timeout=1s", addrs.join(",")));
+    succeed(&old, &new).unwrap();
+    init_is_no_advice(&new, "its member list was changed");
 }

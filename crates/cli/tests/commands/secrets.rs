@@ -82,6 +82,31 @@ fn a_password_on_the_command_line_is_warned_of() {
 }
 
 #[test]
+fn a_lease_token_on_the_command_line_is_warned_of() {
+    let desk = Desk::sqlite();
+    let warning =
+        "everybody on this machine can read the lease token with ps, and release the lease";
+    for command in ["extend", "release"] {
+        let token = desk.acquire("job");
+        let file = desk.home().join("token");
+        std::fs::write(&file, &token).unwrap();
+        let quiet = desk.run(&["-q", "extend", &token]).expect(0);
+        assert!(quiet.err.is_empty(), "{quiet:?}");
+        let by_file = desk.run(&["extend", &format!("@{}", file.display())]).expect(0);
+        let mut by_input = desk.command(&["extend", "-"]);
+        let input = by_input.stdin(std::fs::File::open(&file).unwrap()).output().unwrap();
+        for ran in [by_file, Ran::of(input).expect(0)] {
+            assert!(!ran.err.contains("warning"), "{ran:?}");
+        }
+        let ran = desk.run(&[command, &token]).expect(0);
+        assert_eq!(ran.err.matches(warning).count(), 1, "{ran:?}");
+        assert!(ran.err.contains("`-`") && ran.err.contains("`@FILE`"), "{ran:?}");
+        assert!(!ran.err.contains(&token), "{ran:?}");
+        desk.run(&["release", &token]);
+    }
+}
+
+#[test]
 fn a_token_of_the_environment_or_the_file_is_in_no_output() {
     let desk = Desk::with("http://127.0.0.1:1");
     let in_file = Desk::with("http://127.0.0.1:1");

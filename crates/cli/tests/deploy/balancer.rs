@@ -75,6 +75,39 @@ fn a_lock_taken_at_a_server_that_dies_is_renewed_at_the_other() {
     }
 }
 
+/// Whoever knows the id of a lease can release it.
+#[test]
+fn the_balancers_log_has_no_lease_id() {
+    if skip(Need::Redis) || skip(Need::Haproxy) {
+        return;
+    }
+    let (_nodes, url) = five_nodes();
+    let servers = [Server::start(&url), Server::start(&url)];
+    let proxy = haproxy(&servers.each_ref());
+    eventually(NOTICED_WITHIN, "a server is ready", || status(&proxy, "/readyz") == 200);
+    let taken = http_send(&proxy.addr(), "POST", "/v1/locks/a%2Fb/leases?x=1", "{}").unwrap();
+    assert_eq!(taken.status, 201, "{}", taken.body);
+    let lease: serde_json::Value = serde_json::from_str(&taken.body).unwrap();
+    let id = lease["lease_id"].as_str().unwrap();
+    let ask = |method: &str, path: String, expected: u16| {
+        let answer = http_send(&proxy.addr(), method, &path, "").unwrap();
+        assert_eq!(answer.status, expected, "{method} {path}: {}", answer.body);
+    };
+    ask("POST", format!("/v1/leases/{id}/renew"), 200);
+    ask("POST", format!("http://{}/v1/leases/{id}/renew?again", proxy.addr()), 200);
+    // A client that puts its addresses together wrongly.
+    ask("POST", format!("//v1/leases/{id}/renew"), 404);
+    ask("DELETE", format!("/v1/leases/{id}"), 204);
+    // Lines are written after answers.
+    eventually(NOTICED_WITHIN, "all are logged", || proxy.log().contains("\"DELETE /v1/leases/"));
+    let log = proxy.log();
+    assert!(!log.contains(id), "{log}");
+    // It tells all else.
+    assert!(log.contains("\"POST /v1/locks/a%2Fb/leases HTTP/1.0\""), "{log}");
+    assert!(log.contains("\"POST /v1/leases/-/renew HTTP/1.0\""), "{log}");
+    assert!(log.contains("\"DELETE /v1/leases/- HTTP/1.0\""), "{log}");
+}
+
 #[test]
 fn a_waiter_that_hangs_up_at_the_balancer_leaves_the_line_at_the_server() {
     if skip(Need::Haproxy) {
@@ -88,18 +121,22 @@ fn a_waiter_that_hangs_up_at_the_balancer_leaves_the_line_at_the_server() {
     assert_eq!(held.status, 201, "{}", held.body);
     let total = || servers.iter().map(waiters).sum::<usize>();
 
-    let mut waiter = TcpStream::connect(proxy.addr()).unwrap();
     let body = r#"{"wait_ms": 60000}"#;
     let length = body.len();
-    write!(
-        waiter,
-        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-         Content-Length: {length}\r\n\r\n{body}"
-    )
-    .unwrap();
-    eventually(NOTICED_WITHIN, "one waits", || total() == 1);
-    drop(waiter);
-    eventually(NOTICED_WITHIN, "nobody waits", || total() == 0);
+    // What stands behind the request is read only when that is answered.
+    for more in [0, 1, 5_000] {
+        let mut waiter = TcpStream::connect(proxy.addr()).unwrap();
+        write!(
+            waiter,
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        eventually(NOTICED_WITHIN, "one waits", || total() == 1);
+        waiter.write_all(&vec![b'x'; more]).unwrap();
+        drop(waiter);
+        eventually(NOTICED_WITHIN, &format!("nobody waits, {more} bytes"), || total() == 0);
+    }
 }
 
 #[test]

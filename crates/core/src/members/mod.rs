@@ -20,6 +20,7 @@ mod tests;
 
 use std::time::Duration;
 
+use crate::node::no_single_server;
 use crate::{
     AdmissionPolicy, ClockSample, Facts, Fence, Moment, Origin, Record, RecordState, Roster,
 };
@@ -68,6 +69,16 @@ impl MemberList {
         match (0..facts.len()).find_map(off) {
             Some(off) => Err(off),
             None => Ok(roster),
+        }
+    }
+
+    /// Whether the name of each node leads to one server, and whether their clocks agree. A server that
+    /// only some connections meet must not become a member.
+    fn compare(&self, told: Told<'_>) -> Result<(), (usize, String)> {
+        let odd = |(member, facts)| Some((member, no_single_server(facts)?));
+        match told.facts.iter().enumerate().find_map(odd) {
+            Some(odd) => Err(odd),
+            None => self.compare_clocks(told).map(|_| ()),
         }
     }
 

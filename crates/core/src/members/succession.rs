@@ -75,8 +75,8 @@ impl Succession {
     /// time.
     pub fn told(&mut self, told: Told<'_>, lives: impl FnMut() -> u128) {
         match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::First { ours: None } => match self.new.compare_clocks(told) {
-                Ok(_) => {
+            Stage::First { ours: None } => match self.new.compare(told) {
+                Ok(()) => {
                     let shown = told.facts.iter().map(|facts| facts.clock).max();
                     self.clock = (told.sent, shown.unwrap_or_default());
                     self.stage = Stage::First { ours: Some(told.facts.to_vec()) };

@@ -56,6 +56,33 @@ fn tell(change: &mut Succession, facts: &[Facts]) -> SuccessionStep {
     change.step()
 }
 
+#[test]
+fn a_member_whose_name_leads_to_several_servers_or_to_none_joins_no_list() {
+    let (old, new) = (list(&["a", "b", "c"]), list(&["a", "b", "c", "d"]));
+    let all = ["a", "b", "c", "d"];
+    let ours = all.map(|name| facts(&old, name, Origin::First, RecordState::Admitted));
+    let refusal = |ours: &[Facts]| {
+        let mut change = Succession::new(old.clone(), new.clone());
+        assert_eq!(change.step(), SuccessionStep::Ask(Side::New));
+        match tell(&mut change, ours) {
+            SuccessionStep::Refused { of: Side::New, member: 3, reason } => Some(reason),
+            step => {
+                assert_eq!(step, SuccessionStep::Ask(Side::Old));
+                None
+            }
+        }
+    };
+    let met = |others: &[&str], unmet| {
+        let mut ours = ours.clone();
+        ours[3].others = others.iter().map(|run_id| (*run_id).to_owned()).collect();
+        ours[3].unmet = unmet;
+        refusal(&ours)
+    };
+    assert_eq!(met(&["run-d", "run-d"], 0), None);
+    assert!(met(&["run-d", "run-e"], 1).unwrap().contains("answered by several servers"));
+    assert!(met(&["run-d"], 1).unwrap().contains("1 further connection(s) met nobody"));
+}
+
 /// A change was stopped before the added node began to wait, which had waited before.
 #[test]
 fn a_repeated_change_has_the_added_node_begin_to_wait() {

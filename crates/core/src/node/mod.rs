@@ -11,6 +11,7 @@ mod roster;
 mod row;
 mod table;
 
+pub(crate) use admission::no_single_server;
 pub use admission::{Admission, AdmissionPolicy, AdmissionStep, Cause, Pass, Standing, quarantine};
 pub use clock_watch::{ClockJump, ClockSample, ClockWatch};
 pub use record::{Fingerprint, MemberName, Origin, Record, RecordError, RecordState};

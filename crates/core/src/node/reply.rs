@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::quorum::proposed_at;
-use crate::{Fence, Holder, LockName, Record, WallMicros};
+use crate::{Cause, Fence, Holder, LockName, Record, WallMicros};
 
 /// Who owns a lock on a node, as far as the node can tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -221,6 +221,8 @@ pub enum NodeError {
     NotVoting {
         /// Why, and for how long.
         reason: String,
+        /// What it waits for, if it waits.
+        cause: Option<Cause>,
     },
     /// The node answered something that this request never gets.
     Garbled {
@@ -302,7 +304,7 @@ impl fmt::Display for NodeError {
             Self::Unreachable { reason }
             | Self::Denied { reason }
             | Self::Rejected { reason }
-            | Self::NotVoting { reason }
+            | Self::NotVoting { reason, .. }
             | Self::Gone { reason }
             | Self::Overloaded { reason } => f.write_str(reason),
             Self::Garbled { reason } => write!(f, "unexpected answer: {reason}"),
@@ -320,6 +322,11 @@ impl Facts {
 }
 
 impl NodeError {
+    /// It may not vote now, for a reason that is not a wait.
+    pub fn not_voting(reason: impl Into<String>) -> Self {
+        Self::NotVoting { reason: reason.into(), cause: None }
+    }
+
     /// Whether only a person can change it.
     pub fn is_denial(&self) -> bool {
         matches!(self, Self::Denied { .. })

@@ -125,8 +125,8 @@ async fn examine(cluster: &Arc<Cluster>, member: &Arc<Member>) {
             }
         }
     }
-    let reason = "its identity record keeps changing".to_owned();
-    member.examined(|notes| notes.admission.down(NodeError::NotVoting { reason }));
+    let error = NodeError::not_voting("its identity record keeps changing");
+    member.examined(|notes| notes.admission.down(error));
 }
 
 /// What a node said of itself, and when.

@@ -67,7 +67,7 @@ impl Member {
             Standing::Voting(pass) => Ok(pass.clone()),
             standing => Err(standing
                 .objection(now())
-                .unwrap_or(NodeError::NotVoting { reason: "not voting".into() })),
+                .unwrap_or_else(|| NodeError::not_voting("not voting"))),
         }
     }
 

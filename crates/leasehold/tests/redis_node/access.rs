@@ -1,7 +1,9 @@
 //! Getting in, and being kept out with a reason: passwords, rights, TLS, sockets, databases, roles.
 
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use leasehold::nodes::redis::{self, RedisNode, SetupError};
@@ -141,6 +143,55 @@ async fn unreachable_servers_are_told_apart() {
     let node = RedisNode::connect(config, "".into(), limit, Handle::current()).unwrap();
     let said = words(ask(&node, Request::Probe, None).await);
     assert_eq!(said, "no connection within 100ms");
+}
+
+/// A server that has one answer to the first command, and closes the connection without one.
+fn that_answers(hello: Option<&'static str>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut command = [0; 1024];
+            let length = stream.read(&mut command).unwrap_or_default();
+            let text = String::from_utf8_lossy(&command[..length]).into_owned();
+            assert!(length == 0 || text.contains("HELLO"), "{text}");
+            if let Some(hello) = hello {
+                let _ = stream.write_all(hello.as_bytes());
+                // Until the other side has enough.
+                let _ = stream.read_to_end(&mut Vec::new());
+            }
+        }
+    });
+    url
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_a_node_is_refused_by_name_and_told_what_to_do() {
+    let envoy = "*4\r\n$6\r\nserver\r\n$17\r\nenvoy-redis-proxy\r\n$5\r\nproto\r\n:2\r\n";
+    // As Redis 7.0 says it.
+    let sentinel = "%6\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n\
+                    $5\r\nproto\r\n:3\r\n$2\r\nid\r\n:3\r\n$4\r\nmode\r\n$8\r\nsentinel\r\n\
+                    $7\r\nmodules\r\n*0\r\n";
+    for (hello, reason) in [
+        (
+            envoy,
+            "this is Envoy's redis_proxy, which hides restarts and answers TIME by itself: \
+             use tcp_proxy, as in deploy/envoy.yaml",
+        ),
+        (
+            sentinel,
+            "this is a Sentinel, which keeps no locks: give the address of a server it watches",
+        ),
+    ] {
+        let said = verdict(&that_answers(Some(hello))).await;
+        assert_eq!(said, Err(NodeError::Denied { reason: reason.into() }));
+    }
+    let Err(NodeError::Unreachable { reason }) = verdict(&that_answers(None)).await else {
+        panic!("nobody answered")
+    };
+    let hint = "upon HELLO (as twemproxy does, which cannot be used: see docs/backends/redis.md)";
+    assert!(reason.contains("closed the connection") && reason.ends_with(hint), "{reason}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

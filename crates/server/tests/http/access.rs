@@ -212,6 +212,33 @@ async fn refusals_and_forced_releases_are_told_to_admins_only() {
     assert!(!seen.contains(id), "a lease id is for its holder alone");
 }
 
+/// Nobody lost anything, so nobody is to be told of a loss.
+#[tokio::test]
+async fn a_forced_release_of_a_free_lock_is_on_record_as_that() {
+    let guarded = guarded().await;
+    let granted = guarded.ask(1, "POST", "/v1/locks/a%2F1/leases", "").await.json;
+    let id = granted["lease_id"].as_str().unwrap();
+    let path = format!("/v1/leases/{id}");
+    assert_eq!(guarded.ask(1, "DELETE", &path, "").await.status, 204);
+    let mut record = guarded.record().await;
+    let body = json!({"expected_fence": granted["fence"], "reason": "too late"}).to_string();
+    let path = "/v1/locks/a%2F1/force-release";
+    let answer = guarded.ask(2, "POST", path, &body).await;
+    assert_eq!((answer.status, &answer.json["released"]), (200, &json!(false)), "{answer:?}");
+    for what in ["force-release asked", "force-release of a free lock"] {
+        let told = next_on_record(&mut record).await;
+        assert_eq!((&told["what"], &told["name"]), (&json!(what), &json!("a/1")), "{told}");
+        assert_eq!((&told["by"], &told["reason"]), (&json!("admin"), &json!("too late")), "{told}");
+    }
+    let metrics = guarded.ask(0, "GET", "/metrics", "").await.text;
+    for line in ["redlock_force_releases_total 0", "redlock_leases_lost_total{reason=\"forced\"} 0"]
+    {
+        assert!(metrics.lines().any(|found| found == line), "no {line} in {metrics}");
+    }
+    let history = guarded.ask(0, "GET", "/v1/locks/a%2F1", "").await.json["history"].clone();
+    assert!(!history.to_string().contains("force-released"), "{history}");
+}
+
 impl Guarded {
     /// What is told to an admin from now on.
     async fn record(&self) -> Connection {

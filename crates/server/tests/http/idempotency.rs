@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use leasehold::Locks;
-use leasehold_server::Settings;
+use leasehold_server::{Scope, Settings, Tokens};
 use leasehold_testkit::{Need, RedisServer, skip};
 
-use crate::support::{Running, eventually};
+use crate::support::{Connection, Running, eventually};
 
 #[tokio::test]
 async fn a_repeated_acquire_gets_the_same_lease_and_another_is_refused() {
@@ -109,6 +109,51 @@ async fn another_instance_says_whose_the_lease_of_a_key_is_and_hands_it_to_nobod
         assert_eq!(running.ask("DELETE", &format!("/v1/leases/{id}"), "").await.status, 204);
     }
 }
+
+/// The quota is each caller's own.
+#[tokio::test]
+async fn one_caller_with_too_many_keys_takes_nobody_elses() {
+    let mut tokens = Tokens::default();
+    let [greedy, modest] = ["greedy", "modest"]
+        .map(|name| tokens.create(name, vec![Scope::Lock("*".into())], None).unwrap());
+    let reader = tokens.create("reader", vec![Scope::Read], None).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), tokens.to_text()).unwrap();
+    let running = Running::with(|settings| settings.tokens = Some(file.path().to_owned())).await;
+    let body = r#"{"ttl_ms": 600000}"#;
+    let ask = async |connection: &mut Connection, token: &str, name: &str| {
+        let authorization = format!("Bearer {token}");
+        let headers = [("Authorization", authorization.as_str()), ("Idempotency-Key", name)];
+        connection.ask("POST", &format!("/v1/locks/{name}/leases"), &headers, body).await
+    };
+    let mut other = running.connect().await;
+    let first = ask(&mut other, &modest, "modest").await;
+    assert_eq!(first.status, 201);
+
+    let mut connection = running.connect().await;
+    for number in 0..QUOTA {
+        let answer = ask(&mut connection, &greedy, &format!("greedy-{number}")).await;
+        assert_eq!(answer.status, 201, "{number}: {answer:?}");
+    }
+    for number in 0..3 {
+        let refused = ask(&mut connection, &greedy, &format!("too-many-{number}")).await;
+        assert_eq!((refused.status, refused.problem()), (429, "too-many-requests"), "{refused:?}");
+        let again = ask(&mut connection, &greedy, "greedy-0").await;
+        assert_eq!(again.status, 201, "what it has a key for it is told of still");
+    }
+    let again = ask(&mut other, &modest, "modest").await;
+    assert_eq!((again.status, &again.json["lease_id"]), (201, &first.json["lease_id"]));
+    assert_eq!(ask(&mut other, &modest, "another").await.status, 201, "and another one is taken");
+
+    let authorization = format!("Bearer {reader}");
+    let headers = [("Authorization", authorization.as_str())];
+    let metrics = other.ask("GET", "/metrics", &headers, "").await.text;
+    let line = r#"http_requests_total{route="/v1/locks/{name}/leases",method="POST",code="429"} 3"#;
+    assert!(metrics.lines().any(|found| found == line), "{metrics}");
+}
+
+/// So many keys of one caller may stand for leases: docs/http-api.md says so.
+const QUOTA: usize = 10_000;
 
 /// A release may come to a node before the grant that it takes back: the node names that holder until
 /// its TTL is over. No quorum does.

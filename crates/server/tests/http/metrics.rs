@@ -170,6 +170,30 @@ async fn a_lease_that_could_not_be_renewed_for_want_of_nodes_is_lost_by_that() {
     assert_eq!(running.metric(r#"redlock_leases_lost_total{reason="expired"}"#).await, 0.0);
 }
 
+/// A release looks at no fence, so that of the id may be anything; it tells no time.
+#[tokio::test]
+async fn how_long_a_lease_was_held_is_not_told_by_the_id_of_its_release() {
+    let running = Running::new().await;
+    let another = Running::on(running.locks.clone(), Settings::default());
+    for (instance, seconds_known) in [(&running, 1.0), (&another, 0.0)] {
+        let (id, fence) = running.acquire("l", LONG).await;
+        let id = id_with_fence_1(&id, fence);
+        assert_eq!(instance.ask("DELETE", &format!("/v1/leases/{id}"), "").await.status, 204);
+        let count = instance.metric("redlock_hold_duration_seconds_count").await;
+        let sum = instance.metric("redlock_hold_duration_seconds_sum").await;
+        assert_eq!(count, seconds_known, "only who granted it knows since when");
+        assert!(sum < 60.0, "{sum} s");
+    }
+}
+
+fn id_with_fence_1(id: &str, fence: u64) -> String {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    let text = String::from_utf8(URL_SAFE_NO_PAD.decode(id).unwrap()).unwrap();
+    assert!(text.contains(&format!(":{fence}:")), "{text}");
+    URL_SAFE_NO_PAD.encode(text.replace(&format!(":{fence}:"), ":1:"))
+}
+
 #[tokio::test]
 async fn without_a_quorum_failures_are_counted_as_such() {
     let (id, _) = Running::new().await.acquire("l", LONG).await;

@@ -1,9 +1,16 @@
 //! Waiting for a lock, and going away meanwhile.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
 use crate::support::{Connection, Running, eventually};
 
@@ -84,6 +91,69 @@ async fn a_waiter_that_sent_more_and_closed_leaves_the_queue() {
     }
     running.ask("DELETE", &format!("/v1/leases/{id}"), "").await;
     assert!(running.is_free("l").await, "nobody took it for somebody who is gone");
+}
+
+/// Under TLS what was sent and the end of it come as records.
+#[tokio::test]
+async fn a_waiter_under_tls_that_sent_more_and_closed_leaves_the_queue() {
+    let files = leasehold_testkit::TlsFiles::generate();
+    let (cert, key) = (files.server_cert(), files.server_key());
+    let tls = leasehold_server::TlsFiles { cert, key, client_ca: None };
+    let running = Running::with(|settings| settings.tls = Some(tls)).await;
+    let held = running.locks.lock("l").ttl(Duration::from_secs(60)).acquire().await.unwrap();
+    let waits = async || {
+        let mut connection = connect_by_tls(&running, &files).await;
+        write(&mut connection, "GET /v1/locks/l HTTP/1.0\r\nHost: localhost\r\n\r\n").await;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).await.unwrap();
+        answer.contains("\"waiters\":1,") || answer.contains("\"waiters\":1}")
+    };
+    let length = WAIT.len();
+    let request = format!(
+        "POST /v1/locks/l/leases HTTP/1.1\r\nHost: localhost\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{WAIT}"
+    );
+    for more in [0, 1, 5_000, 16 * 1024, 100_000] {
+        for how in ["says so", "closes its side", "is gone"] {
+            let mut waiter = connect_by_tls(&running, &files).await;
+            write(&mut waiter, &request).await;
+            eventually("it waits", &waits).await;
+            write(&mut waiter, &"x".repeat(more)).await;
+            match how {
+                // A close_notify.
+                "says so" => waiter.shutdown().await.unwrap(),
+                "closes its side" => waiter.get_mut().0.shutdown().await.unwrap(),
+                _ => waiter.get_mut().0.set_zero_linger().unwrap(),
+            }
+            let waiter = (how != "is gone").then_some(waiter);
+            eventually(&format!("it left: {more} bytes, {how}"), async || !waits().await).await;
+            drop(waiter);
+        }
+    }
+    drop(held.release().await);
+    eventually("nobody took it for somebody who is gone", || running.is_free("l")).await;
+}
+
+async fn connect_by_tls(
+    running: &Running,
+    files: &leasehold_testkit::TlsFiles,
+) -> TlsStream<TcpStream> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(files.ca()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = TcpStream::connect(running.server.address()).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+}
+
+async fn write(connection: &mut TlsStream<TcpStream>, text: &str) {
+    connection.write_all(text.as_bytes()).await.unwrap();
+    connection.flush().await.unwrap();
 }
 
 #[tokio::test]

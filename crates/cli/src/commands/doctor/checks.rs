@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use leasehold::{Drift, NodeError, NodeHealth, NodeReports, NodeState};
+use leasehold::{Cause, Drift, NodeError, NodeHealth, NodeReports, NodeState};
 
 use super::SCRATCH;
 use super::finding::{Finding, Level};
@@ -37,6 +37,17 @@ pub(super) struct Patient {
     pub(super) met: Vec<Vec<Option<String>>>,
 }
 
+impl Patient {
+    /// Whether no node shows that its cluster was there before: `init` admits first lives only.
+    fn may_be_new(&self) -> bool {
+        self.nodes.iter().all(|node| match &node.state {
+            NodeState::Quarantined { cause, .. } => *cause == Cause::Forgot,
+            NodeState::Down { .. } | NodeState::Unknown => true,
+            _ => false,
+        })
+    }
+}
+
 /// A ttl should be this many round trips long, or leases are spent on asking.
 const TRIPS_PER_TTL: u32 = 10;
 
@@ -48,7 +59,7 @@ const TIME_SERVICE: &str = "chronyc tracking, on that host and on this one";
 pub(super) fn judge(patient: &Patient) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, node) in patient.nodes.iter().enumerate() {
-        findings.push(standing(node));
+        findings.push(standing(node, patient));
         if matches!(node.state, NodeState::Down { .. } | NodeState::Unknown) {
             continue;
         }
@@ -74,19 +85,23 @@ pub(super) fn judge(patient: &Patient) -> Vec<Finding> {
 }
 
 /// Reach, credentials, role and whose node it is: whether it votes.
-fn standing(node: &NodeHealth) -> Finding {
+fn standing(node: &NodeHealth, patient: &Patient) -> Finding {
     let no_vote = "one vote less: fewer failures are survived";
     let cli = redis_cli(node);
     match &node.state {
         NodeState::Up => Finding::ok("vote", node, "it votes"),
-        NodeState::Quarantined { left, why } => Finding::bad(
+        NodeState::Quarantined { left, why, cause } => Finding::bad(
             Level::Warning,
             "vote",
             format!("{why}: it does not vote for another {}", short(*left)),
             no_vote,
-            match why.contains("clock") {
-                true => TIME_SERVICE,
-                false => "wait; if all nodes are new and never held a lock: leasehold init",
+            match cause {
+                Cause::Clock(_) | Cause::Off { .. } => TIME_SERVICE,
+                Cause::Forgot if patient.may_be_new() => {
+                    "wait; if all nodes are new and never held a lock: leasehold init"
+                }
+                Cause::Barred => "finish the change of the member list: docs/operations.md, Changing the member list",
+                _ => "wait: it votes by itself, and nobody can tell sooner that it may",
             },
         )
         .at(node),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::standing::rounded;
+use super::standing::{answered_by_several, met_nobody, rounded};
 use super::{Admission, AdmissionStep, Cause, LOOKED_AT_EVERY, Pass, Standing};
 use crate::{
     ClockSample, Facts, Fence, Line, Moment, NodeError, Origin, Peers, Record, RecordState, Role,
@@ -37,9 +37,8 @@ impl Admission {
         }
         if self.compared.is_none() && facts.unmet > 0 {
             // Behind one that hangs may be another server, which answers others.
-            let count = facts.unmet;
-            let reason = format!("not compared yet: {count} further connection(s) met nobody");
-            self.standing = Standing::Down(NodeError::NotVoting { reason });
+            let reason = met_nobody(facts.unmet);
+            self.standing = Standing::Down(NodeError::not_voting(reason));
             return AdmissionStep::Settled;
         }
         if self.compared.as_ref() != Some(&facts.server.run_id) {
@@ -203,21 +202,16 @@ impl Admission {
 
     /// Whether connections to its address met different servers.
     fn several_servers(&mut self, facts: &Facts) -> Option<String> {
-        let run_id = &facts.server.run_id;
-        let other = facts.others.iter().find(|other| *other != run_id);
+        let reason = answered_by_several(facts);
         // Until several agree, several are asked.
-        if other.is_some() {
+        if reason.is_some() {
             self.compared = None;
         } else if self.compared.is_none() && facts.unmet > 0 {
             return None;
         } else if !facts.others.is_empty() || self.compared.is_none() {
-            self.compared = Some(run_id.clone());
+            self.compared = Some(facts.server.run_id.clone());
         }
-        let other = other?;
-        Some(format!(
-            "its address is answered by several servers (run ids {run_id:.8} and {other:.8}): \
-             give each server an address of its own"
-        ))
+        reason
     }
 
     /// Why this node belongs to others.

@@ -25,6 +25,7 @@ use crate::{
 };
 
 pub use policy::{AdmissionPolicy, quarantine};
+pub(crate) use standing::no_single_server;
 pub use standing::{Cause, Pass, Standing};
 
 use lives::Lives;
@@ -189,7 +190,7 @@ impl Admission {
             _ => (self.standing.pass_shared().or(self.admitted.as_ref()), None),
         };
         let Some(pass) = pass else {
-            let not_voting = || NodeError::NotVoting { reason: "not voting".into() };
+            let not_voting = || NodeError::not_voting("not voting");
             return Err(self.standing.objection(now()).unwrap_or_else(not_voting));
         };
         if let Some(ttl) = ttl
@@ -204,7 +205,7 @@ impl Admission {
         let settles_for = self.settles_for(now());
         if ttl.is_some_and(|ttl| settles_for > self.policy.drift.allowance(ttl.get())) {
             let reason = format!("its clock went ahead by {settles_for:.1?} not long ago");
-            return Err(NodeError::NotVoting { reason });
+            return Err(NodeError::not_voting(reason));
         }
         Ok(pass.clone())
     }

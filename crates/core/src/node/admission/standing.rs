@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{ClockJump, Fence, Moment, NodeError, Origin, Request};
+use crate::{ClockJump, Facts, Fence, Moment, NodeError, Origin, Request};
 
 /// The proof that a node was examined, to be shown with each request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,20 +120,21 @@ impl Standing {
 
     /// Why a node that does not vote does not.
     pub fn objection(&self, now: Moment) -> Option<NodeError> {
-        let reason = match self {
+        let (reason, cause) = match self {
             Self::Voting(_) => return None,
             Self::Down(error) => return Some(error.clone()),
-            Self::Unknown => "not connected yet".to_owned(),
+            Self::Unknown => ("not connected yet".to_owned(), None),
             Self::Foreign { reason } => return Some(NodeError::Denied { reason: reason.clone() }),
-            Self::Refused { reason } => reason.clone(),
+            Self::Refused { reason } => (reason.clone(), None),
             Self::Waiting { cause: cause @ (Cause::Barred | Cause::Off { .. }), .. } => {
-                cause.to_string()
+                (cause.to_string(), Some(*cause))
             }
             Self::Waiting { until, cause } => {
-                format!("{cause}: it does not vote for another {:.1?}", until.since(now))
+                let left = until.since(now);
+                (format!("{cause}: it does not vote for another {left:.1?}"), Some(*cause))
             }
         };
-        Some(NodeError::NotVoting { reason })
+        Some(NodeError::NotVoting { reason, cause })
     }
 }
 
@@ -145,6 +146,27 @@ impl Cause {
             Origin::Succession => Self::AnotherList,
         }
     }
+}
+
+/// Why the name of a member does not lead to one server, or may not, as far as several connections
+/// tell.
+pub(crate) fn no_single_server(facts: &Facts) -> Option<String> {
+    answered_by_several(facts).or_else(|| (facts.unmet > 0).then(|| met_nobody(facts.unmet)))
+}
+
+pub(super) fn answered_by_several(facts: &Facts) -> Option<String> {
+    let run_id = &facts.server.run_id;
+    let other = facts.others.iter().find(|other| *other != run_id);
+    other.map(|other| {
+        format!(
+            "its address is answered by several servers (run ids {run_id:.8} and {other:.8}): \
+             give each server an address of its own"
+        )
+    })
+}
+
+pub(super) fn met_nobody(connections: usize) -> String {
+    format!("not compared yet: {connections} further connection(s) met nobody")
 }
 
 /// A length of time in one unit that people think in.

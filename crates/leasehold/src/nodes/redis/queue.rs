@@ -415,7 +415,7 @@ fn wrong_server(ask: &Ask, generation: Option<u64>) -> Option<Answer> {
     match generation {
         Some(current) if current == pass.generation => None,
         Some(_) => Some(Ok(Reply::Stranger { record: None })),
-        None => Some(Err(NodeError::NotVoting { reason: "reconnecting".to_owned() })),
+        None => Some(Err(NodeError::not_voting("reconnecting"))),
     }
 }
 
