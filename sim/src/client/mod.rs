@@ -20,12 +20,12 @@ use leasehold_core::{
     Admission, AdmissionPolicy, Answer, Backoff, ClockSample, Ends, Fence, Holder, Keeper, Lease,
     LockName, Moment, NodeError, Proposals, Quorum, Reply, RetryPolicy, Roster, Ttl,
 };
+use leasehold_judge::Chance;
 
 pub use self::acts::{Act, Question, Timer};
 use self::errands::Errand;
 pub use self::errands::{Token, Told, Wish};
 use self::evidence::{Evidence, is_yes};
-use crate::chance::Chance;
 use crate::clock::{Clock, Time};
 use crate::history::Given;
 use crate::scenario::Assumption;
