@@ -6,6 +6,7 @@
 //! before, and the heir, who waited then already, takes the next number up to it.
 
 use leasehold_core::Reply;
+use leasehold_judge::rules;
 
 use crate::happening::{Arrival, Happening};
 use crate::mutation::Mutation;
@@ -103,7 +104,7 @@ impl Protocol {
         if to >= self.setup.keepers {
             (next.extends, next.refreshes) = (self.setup.extends, self.setup.refreshes);
         }
-        state.broke_f2 |= next.fence <= next.before;
+        state.broke_f2 |= !rules::grows(next.fence, next.before);
     }
 
     /// Lets an attempt count as its own what nodes answered to another.
