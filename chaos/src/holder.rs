@@ -12,10 +12,10 @@ use leasehold::{
     AcquireError, Guard, LeaseState, LockRequest, Locks, LossReason, OpenError, ReleaseOutcome,
     RetryPolicy, ValidityError,
 };
+use leasehold_judge::Chance;
 use serde::{Deserialize, Serialize};
 
 use crate::caller::{self, Through};
-use crate::chance::Chance;
 use crate::clock::HolderClock;
 use crate::history::{Event, Log, UnfencedLine};
 use crate::schedule::{MAX_SKEW, MAX_TTL};

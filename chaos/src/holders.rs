@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use leasehold_judge::Chance;
 use leasehold_testkit::{WallClock, bound_command, eventually, spawn};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::chance::Chance;
 use crate::history::life_file;
 use crate::holder::{Part, Setup};
 use crate::store::Client;

@@ -40,7 +40,6 @@
 //! no node can tell. So that is said only while one that was admitted remembers.
 
 pub mod caller;
-pub mod chance;
 pub mod check;
 pub mod clock;
 pub mod cluster;

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use leasehold_testkit::Need;
 
-use crate::chance::Chance;
+use leasehold_judge::Chance;
+
 use crate::clock::{HolderClock, boot_nanos};
 use crate::cluster::Cluster;
 use crate::fault::{Fault, Planned};

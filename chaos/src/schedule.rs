@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::chance::Chance;
+use leasehold_judge::Chance;
+
 use crate::fault::{Fault, LinkFault, NodeFault, Planned, RouteFault, Side};
 
 /// Which servers are tortured.
@@ -297,7 +298,7 @@ impl Draw {
             return None;
         }
         if self.chance.percent(50) {
-            let max_ttl = self.chance.pick(&[500, 1_000, 4_000, 30_000]);
+            let max_ttl = *self.chance.pick(&[500, 1_000, 4_000, 30_000]);
             let to = from + self.chance.millis(500..2_000);
             return Some(Planned { from, to, fault: Fault::Stranger { max_ttl } });
         }
@@ -319,7 +320,7 @@ impl Draw {
             let jump = if self.chance.percent(75) { 1 } else { -1 };
             let jump = N::ClockJump { millis: jump * self.chance.within(500..4000) as i64 };
             let kinds = [N::Stop, N::KillClients, N::Full, N::Sleep, N::Evict, N::Evict];
-            if self.chance.percent(35) { jump } else { self.chance.pick(&kinds) }
+            if self.chance.percent(35) { jump } else { *self.chance.pick(&kinds) }
         } else {
             match self.chance.within(0..100) {
                 0..15 => N::Kill,
@@ -415,7 +416,7 @@ impl Draw {
             82..92 => L::Cut,
             _ => L::Drip,
         };
-        let side = self.chance.pick(&[Side::All, Side::Half, Side::OtherHalf]);
+        let side = *self.chance.pick(&[Side::All, Side::Half, Side::OtherHalf]);
         let lasts = self.chance.millis(100..2500);
         let count = self.count();
         let nodes = self.free(Place::Link, count, from, from + lasts)?;

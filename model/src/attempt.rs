@@ -1,5 +1,7 @@
 //! What attempts do: start, hear answers, decide, extend, end. All decisions are the core's.
 
+use leasehold_judge::rules;
+
 use crate::happening::{Arrival, Happening};
 use crate::holders::{Decision, Late, Round};
 use crate::mutation::Mutation;
@@ -340,7 +342,7 @@ impl Protocol {
         match decision {
             Decision::Acquired(fence) => {
                 let fence = former_fence.unwrap_or(fence);
-                state.broke_f2 |= fence <= one.before;
+                state.broke_f2 |= !rules::grows(fence, one.before);
                 (one.fence, one.token) = (fence, fence);
                 (one.stage, one.round, one.before) = (Stage::Held, 0, 0);
             }
@@ -378,7 +380,7 @@ impl Protocol {
         let later = highest_completed(state, agent);
         let one = &mut state.agents[usize::from(agent)];
         let token = one.token;
-        (one.stage, one.outdated) = (Stage::Extending, later > one.fence);
+        (one.stage, one.outdated) = (Stage::Extending, rules::supersedes(later, one.fence));
         if to > token {
             if self.setup.reserves {
                 one.before = later.max(one.fence);

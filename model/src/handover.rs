@@ -5,6 +5,7 @@
 //! Whether the next waiter gets a reserved fence or asks, and above what, the core says: `handoff`.
 
 use leasehold_core::Reply;
+use leasehold_judge::rules;
 
 use crate::handoff::HandOff;
 use crate::happening::{Arrival, Happening};
@@ -90,7 +91,7 @@ impl Protocol {
         if to >= self.setup.keepers {
             (next.extends, next.refreshes) = (self.setup.extends, self.setup.refreshes);
         }
-        state.broke_f2 |= next.fence <= next.before;
+        state.broke_f2 |= !rules::grows(next.fence, next.before);
     }
 
     /// Lets an attempt count as its own what nodes answered to another.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use leasehold_judge::rules;
+
 use crate::holders::quorum;
 use crate::protocol::Protocol;
 use crate::state::{Agent, State};
@@ -55,8 +57,8 @@ fn pairs(agents: &[Agent]) -> impl Iterator<Item = (&Agent, &Agent)> {
 }
 
 fn shares_a_number(a: &Agent, b: &Agent) -> bool {
-    let numbers = [b.fence, b.token];
-    a.completed() && b.completed() && (numbers.contains(&a.fence) || numbers.contains(&a.token))
+    let numbers = [(a.fence, b.fence), (a.fence, b.token), (a.token, b.fence), (a.token, b.token)];
+    a.completed() && b.completed() && !numbers.into_iter().all(|(a, b)| rules::differ(a, b))
 }
 
 fn can_be_kept(protocol: &Protocol, state: &State, agent: &Agent) -> bool {

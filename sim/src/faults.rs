@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::chance::Chance;
+use leasehold_judge::Chance;
+
 use crate::clock::{MILLIS, SECOND, Time};
 use crate::network::Way;
 use crate::scenario::{Assumption, Plot, Scenario};

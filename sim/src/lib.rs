@@ -2,7 +2,6 @@
 //! between them are simulated, the protocol is the real one. One seed, one run.
 
 pub mod addresses;
-pub mod chance;
 pub mod client;
 pub mod clock;
 pub mod faults;

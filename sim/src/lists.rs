@@ -11,7 +11,8 @@
 
 use std::time::Duration;
 
-use crate::chance::Chance;
+use leasehold_judge::Chance;
+
 use crate::clock::{SECOND, Time};
 use crate::scenario::MAX_TTL;
 use crate::server::Persistence;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::chance::Chance;
+use leasehold_judge::Chance;
+
 use crate::clock::{SECOND, Time};
 use crate::lists::Lists;
 use crate::server::Persistence;

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use crate::chance::Chance;
+use leasehold_judge::Chance;
+
 use crate::clock::{SECOND, Time};
 use crate::faults::Fault;
 use crate::lists::{List, Lists, Plan, SHORT};

@@ -12,9 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::LeaseToken;
+use leasehold_judge::Chance;
 use serde::{Deserialize, Serialize};
 
-use crate::chance::Chance;
 use crate::clock::boot_nanos;
 use crate::history::{At, Event, Log, UnfencedLine};
 use crate::holder::Setup;

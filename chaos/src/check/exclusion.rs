@@ -1,9 +1,11 @@
 //! Two holders never both have validity left.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+
+use leasehold_judge::{Exclusion, Violation};
 
 use super::excuse::{Clocks, Excuse};
-use super::{Finding, Section};
+use super::{Finding, Section, replay};
 use crate::history::History;
 
 /// Two holders of one lock at the same time.
@@ -29,22 +31,14 @@ impl Overlap<'_> {
 
 /// All of them, the earliest first.
 pub fn overlaps(sections: &[Section]) -> Vec<Overlap<'_>> {
-    let mut by_lock: HashMap<&str, Vec<&Section>> = HashMap::new();
-    for section in sections.iter().filter(|section| section.granted < section.end()) {
-        by_lock.entry(&section.lock).or_default().push(section);
-    }
-    let mut found = Vec::new();
-    for sections in by_lock.values_mut() {
-        sections.sort_by_key(|section| section.granted);
-        let mut valid: Vec<&Section> = Vec::new();
-        for second in sections.iter().copied() {
-            valid.retain(|first| second.granted < first.end());
-            found.extend(valid.iter().map(|first| Overlap { first, second }));
-            valid.push(second);
+    let found = replay::violations(Exclusion::default(), sections);
+    let overlap = |violation: &Violation<usize>| match violation {
+        Violation::Overlap { first, second, .. } => {
+            Some(Overlap { first: &sections[*first], second: &sections[*second] })
         }
-    }
-    found.sort_by_key(Overlap::from);
-    found
+        _ => None,
+    };
+    found.iter().filter_map(overlap).collect()
 }
 
 /// Those that break the promise, and what excuses the others.

@@ -1,41 +1,33 @@
 //! F1: no fence is given twice. F2: if one acquire completed before another began, its fence is
 //! lower.
 
-use std::collections::{HashMap, HashSet};
+use leasehold_judge::{Fences, Violation};
 
-use super::{Finding, Section};
+use super::{Finding, Section, replay};
 
 pub(super) fn unique(sections: &[Section]) -> Finding {
-    let mut seen = HashSet::new();
-    let twice = sections.iter().filter(|section| !seen.insert((&section.lock, section.fence)));
+    let found = replay::violations(Fences::default(), sections);
+    let twice = found.iter().filter_map(|violation| match violation {
+        Violation::SameFence { second, .. } => Some(&sections[*second]),
+        _ => None,
+    });
     let evidence: Vec<_> =
         twice.map(|section| format!("{section} has a fence of another")).collect();
     Finding::of("F1: fences are unique", &evidence, format!("{} fences", sections.len()))
 }
 
 pub(super) fn grow(sections: &[Section]) -> Finding {
-    let mut by_lock: HashMap<&str, Vec<&Section>> = HashMap::new();
-    for section in sections {
-        by_lock.entry(&section.lock).or_default().push(section);
-    }
-    let mut evidence = Vec::new();
-    for mut by_ask in by_lock.into_values() {
-        let mut by_grant = by_ask.clone();
-        by_grant.sort_by_key(|section| section.granted);
-        by_ask.sort_by_key(|section| section.asked);
-        let mut granted = by_grant.into_iter().peekable();
-        let mut highest: Option<&Section> = None;
-        for section in by_ask {
-            while let Some(before) = granted.next_if(|before| before.granted < section.asked) {
-                if highest.is_none_or(|known| before.fence > known.fence) {
-                    highest = Some(before);
-                }
-            }
-            if let Some(before) = highest.filter(|before| before.fence >= section.fence) {
-                let line = format!("{before} was granted before {section} was asked for");
-                evidence.push((section.asked, line));
-            }
+    let found = replay::violations(Fences::default(), sections);
+    let lower = found.iter().filter_map(|violation| match violation {
+        Violation::LowerFence { first, second, .. } => {
+            Some((&sections[*first], &sections[*second]))
         }
-    }
+        _ => None,
+    });
+    let evidence: Vec<_> = lower
+        .map(|(before, section)| {
+            (section.asked, format!("{before} was granted before {section} was asked for"))
+        })
+        .collect();
     Finding::in_time("F2: fences grow in real time", evidence, format!("{} fences", sections.len()))
 }

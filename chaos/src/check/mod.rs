@@ -1,4 +1,5 @@
-//! The judges, one file each. They know the history and nothing else.
+//! What is judged, one file each, by the history and nothing else. Exclusion, fences and losses are
+//! judged by [`leasehold_judge`], to which the history is replayed.
 
 mod callers;
 mod exclusion;
@@ -8,6 +9,7 @@ mod linear;
 mod lives;
 mod lost;
 mod progress;
+mod replay;
 mod section;
 mod store;
 mod strangers;

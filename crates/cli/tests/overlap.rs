@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use leasehold_judge::Chance;
 use leasehold_testkit::{Need, eventually, skip};
 use support::{Place, Running, SOON, Signal, boot_nanos, children, five_nodes, send_if_there};
 
@@ -141,16 +142,16 @@ impl Fate {
         self.hits.is_empty()
     }
 
-    fn roll(dice: &mut Dice, ttl: Duration) -> Self {
+    fn roll(chance: &mut Chance, ttl: Duration) -> Self {
         let three = [Who::Supervisor, Who::Warden, Who::Guardian];
-        let time = match dice.roll(2) {
-            0 => ttl.mul_f64(1.5) + dice.time(ttl),
-            _ => dice.time(ttl * 2),
+        let time = match chance.below(2) {
+            0 => ttl.mul_f64(1.5) + time(chance, ttl),
+            _ => time(chance, ttl * 2),
         };
-        let mut signal = || if dice.roll(2) == 0 { Signal::KILL } else { Signal::STOP };
+        let mut signal = || if chance.below(2) == 0 { Signal::KILL } else { Signal::STOP };
         let signals = [signal(), signal()];
-        let first = dice.roll(3) as usize;
-        let hits = match dice.roll(10) {
+        let first = chance.index(3);
+        let hits = match chance.below(10) {
             0..4 => vec![],
             4..6 => vec![(Who::Supervisor, signals[0])],
             6 => vec![(three[1 + first % 2], signals[0])],
@@ -213,20 +214,9 @@ impl Run {
     }
 }
 
-/// Cheap and good enough to choose faults by.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % sides
-    }
-
-    fn time(&mut self, most: Duration) -> Duration {
-        most.mul_f64(self.roll(1000) as f64 / 1000.0)
-    }
+/// A time up to `most`.
+fn time(chance: &mut Chance, most: Duration) -> Duration {
+    most.mul_f64(chance.below(1000) as f64 / 1000.0)
 }
 
 /// What happened, as counted when it was over.
@@ -283,7 +273,7 @@ struct Competition<'a> {
     backend: Option<&'a str>,
     ttl: Duration,
     lock: String,
-    dice: Dice,
+    chance: Chance,
     stamps: Stamps,
     started: u64,
     running: Vec<Run>,
@@ -304,7 +294,7 @@ impl<'a> Competition<'a> {
             place,
             backend,
             ttl,
-            dice: Dice(seed),
+            chance: Chance::new(seed),
             stamps: Stamps::create(&place.file(&lock)),
             lock,
             started: 0,
@@ -316,16 +306,16 @@ impl<'a> Competition<'a> {
     fn start(&mut self) -> Run {
         self.started += 1;
         let ttl = self.ttl;
-        let fate = Fate::roll(&mut self.dice, ttl);
+        let fate = Fate::roll(&mut self.chance, ttl);
         // Most are short, to have many. What is to be cut short would last for several leases.
         let life = match fate.is_none() {
-            true => self.dice.time(Duration::from_millis(30)),
+            true => time(&mut self.chance, Duration::from_millis(30)),
             false => ttl * 3,
         };
         // Some are hit at any time after their start, whatever they are about to do.
-        let is_early = !fate.is_none() && self.dice.roll(3) == 0;
-        let early = self.dice.time(Duration::from_millis(100));
-        let way = WAYS[self.dice.roll(WAYS.len() as u64) as usize];
+        let is_early = !fate.is_none() && self.chance.below(3) == 0;
+        let early = time(&mut self.chance, Duration::from_millis(100));
+        let way = *self.chance.pick(&WAYS);
         let mut command = self.place.leasehold();
         command.args(["run", "--ttl", &format!("{}ms", ttl.as_millis()), &self.lock, "--"]);
         command.args(["bash", "-c", way]).arg(std::env::current_exe().unwrap());
@@ -339,7 +329,7 @@ impl<'a> Competition<'a> {
             number: self.started,
             process: Running::new(&mut command),
             fate,
-            after: self.dice.time(ttl),
+            after: time(&mut self.chance, ttl),
             due: is_early.then(|| Instant::now() + early),
             stopped: None,
         }
@@ -418,11 +408,11 @@ fn compete(backend: Option<&str>, ttl: Duration) {
     let seconds = std::env::var("LEASEHOLD_TEST_OVERLAP_SECONDS")
         .map_or(7, |text| text.parse().expect("a number"));
     let place = Place::new();
-    let seed = boot_nanos() | 1;
+    let seed = boot_nanos();
     println!("seed {seed}");
-    let mut dice = Dice(seed);
+    let mut chance = Chance::new(seed);
     let mut locks: Vec<_> = (0..LOCKS)
-        .map(|lock| Competition::new(&place, backend, ttl, lock, dice.roll(u64::MAX) | 1))
+        .map(|lock| Competition::new(&place, backend, ttl, lock, chance.bits()))
         .collect();
     let end = Instant::now() + Duration::from_secs(seconds);
     let is_enough =

@@ -28,35 +28,26 @@ fn fill(bytes: &mut [u8]) {
 /// Loaded dice for this thread: a simulated run can be repeated from its seed.
 #[cfg(test)]
 pub(crate) mod seeded {
-    use std::cell::Cell;
+    use std::cell::RefCell;
+
+    use leasehold_judge::Chance;
 
     thread_local! {
-        static STATE: Cell<Option<u64>> = const { Cell::new(None) };
+        static CHANCE: RefCell<Option<Chance>> = const { RefCell::new(None) };
     }
 
     /// From now on this thread's dice follow from `seed`; `None` gives them back to chance.
     pub(crate) fn seed(seed: Option<u64>) {
-        STATE.set(seed);
-    }
-
-    /// The next number from a state: splitmix64.
-    pub(crate) fn next(state: &mut u64) -> u64 {
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = *state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        CHANCE.set(seed.map(Chance::new));
     }
 
     pub(super) fn fill(bytes: &mut [u8]) -> bool {
-        let Some(mut state) = STATE.get() else {
-            return false;
-        };
-        for chunk in bytes.chunks_mut(8) {
-            let number = next(&mut state).to_le_bytes();
-            chunk.copy_from_slice(&number[..chunk.len()]);
-        }
-        STATE.set(Some(state));
-        true
+        CHANCE.with_borrow_mut(|chance| match chance {
+            Some(chance) => {
+                chance.fill(bytes);
+                true
+            }
+            None => false,
+        })
     }
 }

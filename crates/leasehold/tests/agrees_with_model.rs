@@ -21,6 +21,7 @@ use leasehold_core::{
     Fence, Fingerprint, Holder, LockName, LockTable, MemberName, Moment, Origin, Record,
     RecordState, Reply, Request, Sighting, Ttl, WallMicros,
 };
+use leasehold_judge::Chance;
 
 const CASES: u64 = 50;
 const STEPS: usize = 200;
@@ -60,30 +61,9 @@ impl Clock for HandClock {
     }
 }
 
-/// SplitMix64: one number replays a case.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len() as u64) as usize]
-    }
-}
-
 /// One case: the model, and what requests are made of.
 struct Case {
-    dice: Dice,
+    chance: Chance,
     bench: Bench,
     model: LockTable,
     /// All names of this case begin with it.
@@ -103,7 +83,7 @@ impl Case {
         // Prefixes of each other, characters that patterns treat specially, and two bytes in one.
         let names = ["a", "ab", "a%", "a_b", "B", "ä*"];
         let mut case = Self {
-            dice: Dice(seed),
+            chance: Chance::new(seed),
             bench,
             model: LockTable::new(),
             names: names.iter().map(|n| LockName::new(format!("{tag}{n}")).unwrap()).collect(),
@@ -133,16 +113,16 @@ impl Case {
     }
 
     fn request(&mut self) -> Request {
-        let lock = self.dice.pick(&self.names).clone();
-        let holder = self.dice.pick(&self.holders).clone();
+        let lock = self.chance.pick(&self.names).clone();
+        let holder = self.chance.pick(&self.holders).clone();
         let fence = self.fence();
         // Where time cannot be moved, none must pass: an hour is for ever.
         let ttl = match self.bench.clock {
-            Some(_) => Duration::from_millis(100 + self.dice.below(3000)),
-            None => Duration::from_secs(3600 + self.dice.below(3600)),
+            Some(_) => Duration::from_millis(100 + self.chance.below(3000)),
+            None => Duration::from_secs(3600 + self.chance.below(3600)),
         };
         let ttl = Ttl::new(ttl).unwrap();
-        match self.dice.below(100) {
+        match self.chance.below(100) {
             0..35 => Request::Acquire { lock, holder, proposal: fence, ttl },
             35..40 => {
                 Request::Extend { lock, holder, token: fence, next: fence, unbroken: false, ttl }
@@ -160,15 +140,15 @@ impl Case {
             80..85 => Request::Inspect { lock },
             85..89 => {
                 let rest = &lock.as_str()[self.tag.len()..];
-                let cut = self.dice.below(rest.chars().count() as u64 + 1) as usize;
+                let cut = self.chance.below(rest.chars().count() as u64 + 1) as usize;
                 let cut: String = rest.chars().take(cut).collect();
                 Request::List { prefix: format!("{}{cut}", self.tag) }
             }
             89..91 => Request::Probe,
             91..97 => Request::ReplaceRecord {
-                expected: match self.dice.below(8) {
+                expected: match self.chance.below(8) {
                     0 => None,
-                    1 if !self.records.is_empty() => Some(self.dice.pick(&self.records).clone()),
+                    1 if !self.records.is_empty() => Some(self.chance.pick(&self.records).clone()),
                     _ => self.model.record().map(Arc::from),
                 },
                 record: self.record(),
@@ -178,14 +158,14 @@ impl Case {
     }
 
     fn fence(&mut self) -> Fence {
-        if self.dice.one_in(5) {
+        if self.chance.below(5) == 0 {
             self.around += 1;
         }
-        Fence::new(self.around + self.dice.below(5)).unwrap()
+        Fence::new(self.around + self.chance.below(5)).unwrap()
     }
 
     fn record(&mut self) -> Arc<str> {
-        if self.bench.is_alone && self.dice.one_in(20) {
+        if self.bench.is_alone && self.chance.below(20) == 0 {
             return "not a record".into();
         }
         let record = Record {
@@ -193,12 +173,12 @@ impl Case {
             nodes: 1,
             member: MemberName::of_one(),
             max_ttl: Duration::from_secs(7200),
-            life: u128::from(self.dice.below(1000)),
+            life: u128::from(self.chance.below(1000)),
             run_id: "run".into(),
             replication_id: "-".into(),
             origin: Origin::First,
             state: RecordState::Admitted,
-            floor: Fence::new((self.around + self.dice.below(6)).saturating_sub(4)).unwrap(),
+            floor: Fence::new((self.around + self.chance.below(6)).saturating_sub(4)).unwrap(),
             born: WallMicros(0),
             waits: None,
             clocks: Vec::new(),
@@ -207,9 +187,9 @@ impl Case {
     }
 
     fn identity(&mut self) -> Option<Arc<str>> {
-        match self.dice.below(20) {
+        match self.chance.below(20) {
             0 => None,
-            1 if !self.records.is_empty() => Some(self.dice.pick(&self.records).clone()),
+            1 if !self.records.is_empty() => Some(self.chance.pick(&self.records).clone()),
             _ => self.model.record().map(Arc::from),
         }
     }
@@ -217,9 +197,9 @@ impl Case {
     /// One request to both. Returns what kind of answer it was.
     fn step(&mut self) -> String {
         if let Some(clock) = &self.bench.clock
-            && self.dice.one_in(4)
+            && self.chance.below(4) == 0
         {
-            clock.advance(Duration::from_millis(self.dice.below(1500)));
+            clock.advance(Duration::from_millis(self.chance.below(1500)));
         }
         let (request, identity) = (self.request(), self.identity());
         let reply = self.compare(identity.as_deref(), request.clone());
@@ -238,7 +218,7 @@ impl Case {
             None => &system,
         };
         let (now, wall) = (clock.now(), clock.wall());
-        let node = self.dice.below(self.bench.nodes.len() as u64) as usize;
+        let node = self.chance.index(self.bench.nodes.len());
         let got = ask(&*self.bench.nodes[node], identity, request.clone());
         let known = identity.is_some() && identity == self.model.record();
         self.history.push(format!("{now:?} {request:?} known={known} -> {got:?}"));

@@ -18,6 +18,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use leasehold_judge::Chance;
+
 use crate::ports::ReservedPort;
 
 /// Between two bytes of [`Fault::OneByteAtATime`]: enough for the other side to wake up and read
@@ -91,8 +93,8 @@ enum Route {
     One(String),
     /// The servers in turn; the number is that of the next one.
     Turns(Vec<String>, usize),
-    /// Any of the servers, by the state of a random generator.
-    Chance(Vec<String>, u64),
+    /// Any of the servers.
+    Random(Vec<String>, Chance),
 }
 
 impl Route {
@@ -104,13 +106,7 @@ impl Route {
                 *turn += 1;
                 addr
             }
-            Route::Chance(addrs, state) => {
-                // xorshift64: short, and the high bits are good enough to pick one of a few.
-                *state ^= *state << 13;
-                *state ^= *state >> 7;
-                *state ^= *state << 17;
-                addrs[(*state >> 33) as usize % addrs.len()].clone()
-            }
+            Route::Random(addrs, chance) => addrs[chance.index(addrs.len())].clone(),
         }
     }
 }
@@ -168,9 +164,8 @@ impl Proxy {
 
     /// The same, but each connection is led to any of them; one seed gives one sequence.
     pub fn retarget_at_random(&self, addrs: impl IntoIterator<Item = String>, seed: u64) {
-        // The generator stays at 0 if it is there, and neighbouring seeds shall not be alike.
-        let state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        self.shared.lock().route = Route::Chance(addrs.into_iter().collect(), state);
+        let route = Route::Random(addrs.into_iter().collect(), Chance::new(seed));
+        self.shared.lock().route = route;
     }
 
     /// Where clients reach the proxy: `127.0.0.1:port`.

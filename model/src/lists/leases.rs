@@ -1,6 +1,7 @@
 //! Clients that want the one lock, and how their leases end.
 
 use leasehold_core::{Origin, RecordState};
+use leasehold_judge::rules;
 
 use super::state::{Bits, Lease, Phase, State, bit};
 use super::world::World;
@@ -55,7 +56,7 @@ impl World {
             return;
         }
         if lease.phase == Phase::Asks && self.setup.fences {
-            next.went_back |= lease.fence <= next.completed;
+            next.went_back |= !rules::grows(lease.fence, next.completed);
             next.completed = next.completed.max(lease.fence);
         }
         // What it was granted in earlier rounds may be over from now on.

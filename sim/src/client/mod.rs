@@ -21,12 +21,12 @@ use leasehold_core::{
     Admission, AdmissionPolicy, Backoff, Chain, Ends, Fence, Handoff, Holder, Keeper, Lease,
     LockName, Moment, NodeError, Proposals, Quorum, RetryPolicy, Roster, Ttl, TurnNumber,
 };
+use leasehold_judge::Chance;
 
 pub use self::acts::{Act, Question, Timer};
 use self::errands::Errand;
 pub use self::errands::{Token, Told, Wish};
 use self::evidence::Evidence;
-use crate::chance::Chance;
 use crate::clock::{Clock, Time};
 use crate::scenario::Assumption;
 

@@ -1,6 +1,6 @@
-//! Two holders never both have validity left.
+//! What excuses two holders that both have validity left: clocks that were set.
 //!
-//! With one exception, which clocks that are set bring along. A node whose clock is set ahead frees a
+//! A node whose clock is set ahead frees a
 //! lease before its holder can know. Nobody else is granted it who knows of the step; but a process
 //! that has not read that clock since cannot know, nor can one that started later, if the clock is
 //! within the largest skew of the others. The holder knows as soon as it has read the clock in
@@ -10,21 +10,23 @@
 use std::collections::HashMap;
 
 use leasehold_core::{Holder, LockName, Reply, Request};
+use leasehold_judge::Violation;
 
+use super::judged::Excuse;
 use super::readings::{Readings, process_of};
 use crate::clock::Time;
-use crate::history::{Happening, Invariant, Shown, short};
+use crate::history::Happening;
 
-/// Who believes to hold what.
+/// Who may not be able to know better.
 #[derive(Debug)]
-pub(super) struct Exclusion {
+pub(super) struct Excused {
     nodes: usize,
-    believers: HashMap<LockName, Vec<Believer>>,
+    believers: HashMap<Holder, Believer>,
     /// When servers said yes to a holder value, and for how long.
     yes: HashMap<(LockName, Holder), YesByServer>,
     readings: Readings,
     /// Two who both believe to hold, as long as that is excused.
-    excused: Vec<(LockName, Holder, Holder)>,
+    excused: Vec<(Holder, Holder)>,
     /// By holder value: beside whom the former user of a lease was excused. It is the same lease where a
     /// reserved fence is taken: nobody is asked, so nobody could know better than before.
     handed: Vec<(Holder, Holder)>,
@@ -36,13 +38,14 @@ type YesByServer = HashMap<usize, Vec<(Time, Time)>>;
 #[derive(Debug, Clone)]
 struct Believer {
     who: Holder,
+    lock: LockName,
     value: Holder,
     until: Time,
     /// When the question was sent that it counts from.
     asked: Time,
 }
 
-impl Exclusion {
+impl Excused {
     pub(super) fn new(nodes: usize, max_skew: Time) -> Self {
         let (believers, yes, excused) = (HashMap::new(), HashMap::new(), Vec::new());
         let readings = Readings::new(max_skew);
@@ -51,42 +54,15 @@ impl Exclusion {
 
     /// A holder is done: its lease may be on its way to the next waiter.
     fn hand_on(&mut self, who: &Holder) {
-        let Some(value) = self.find(who).map(|(_, believer)| believer.value.clone()) else {
+        let Some(value) = self.believers.get(who).map(|believer| believer.value.clone()) else {
             return;
         };
-        for (_, one, other) in &self.excused {
+        for (one, other) in &self.excused {
             let beside = if one == who { other } else { one };
             if one == who || other == who {
                 self.handed.push((value.clone(), beside.clone()));
             }
         }
-    }
-
-    /// Whoever believes to hold it beside `who`, unless that is excused.
-    fn check(&mut self, now: Time, lock: &LockName, who: &Holder) -> Result<(), String> {
-        let Some(believers) = self.believers.get(lock) else { return Ok(()) };
-        let Some(one) = believers.iter().find(|one| one.who == *who && one.until > now) else {
-            return Ok(());
-        };
-        for other in believers.iter().filter(|other| other.who != *who && other.until > now) {
-            let is_same = |(_, a, b): &&(LockName, Holder, Holder)| {
-                (a == who && *b == other.who) || (b == who && *a == other.who)
-            };
-            // What the second of them learns after it was granted the lock changes nothing.
-            let was_excused = self.excused.iter().any(|pair| is_same(&pair));
-            if !self.is_excused(now, lock, (one, other), was_excused) {
-                return Err(format!(
-                    "{} and {} both hold {lock}; the other until {}",
-                    short(who),
-                    short(&other.who),
-                    Shown(other.until)
-                ));
-            }
-            if !was_excused {
-                self.excused.push((lock.clone(), who.clone(), other.who.clone()));
-            }
-        }
-        Ok(())
     }
 
     /// Whether each server that said yes to both freed the lock too early for the first of them, by
@@ -95,11 +71,10 @@ impl Exclusion {
     fn is_excused(
         &self,
         now: Time,
-        lock: &LockName,
         (one, other): (&Believer, &Believer),
         was_excused: bool,
     ) -> bool {
-        let yes = |of: &Believer| self.yes.get(&(lock.clone(), of.value.clone()));
+        let yes = |of: &Believer| self.yes.get(&(of.lock.clone(), of.value.clone()));
         let (Some(to_one), Some(to_other)) = (yes(one), yes(other)) else { return false };
         let quorum = self.nodes / 2 + 1;
         if to_one.keys().all(|server| !to_other.contains_key(server)) {
@@ -184,80 +159,76 @@ impl Exclusion {
         }
     }
 
-    fn check_excused(&mut self, now: Time) -> Result<(), String> {
-        for (lock, who, _) in self.excused.clone() {
-            self.check(now, &lock, &who)?;
-        }
-        let believes = |believers: &[Believer], who: &Holder| {
-            believers.iter().any(|it| it.who == *who && it.until > now)
-        };
+    /// Forgets the pairs of which one believes no more.
+    fn forget_pairs(&mut self, now: Time) {
         let all = &self.believers;
-        self.excused.retain(|(lock, one, other)| {
-            all.get(lock).is_some_and(|them| believes(them, one) && believes(them, other))
-        });
-        Ok(())
-    }
-
-    fn forget(&mut self, is_gone: impl Fn(&Holder) -> bool) {
-        for believers in self.believers.values_mut() {
-            believers.retain(|believer| !is_gone(&believer.who));
-        }
-    }
-
-    fn find(&mut self, who: &Holder) -> Option<(&LockName, &mut Believer)> {
-        self.believers.iter_mut().find_map(|(lock, believers)| {
-            believers.iter_mut().find(|believer| believer.who == *who).map(|it| (lock, it))
-        })
+        let believes = |who: &Holder| all.get(who).is_some_and(|it| it.until > now);
+        self.excused.retain(|(one, other)| believes(one) && believes(other));
     }
 }
 
-impl Invariant for Exclusion {
-    fn promise(&self) -> &'static str {
-        "exclusion"
-    }
-
-    fn watch(&mut self, now: Time, happening: &Happening) -> Result<(), String> {
+impl Excuse for Excused {
+    fn looks_again(&self, happening: &Happening) -> bool {
         // What a process makes of a reading it does in the same step, and tells next.
         let changes = matches!(happening, Happening::Moved { .. } | Happening::Lost { .. });
-        if !changes && !self.excused.is_empty() {
-            self.check_excused(now)?;
+        !changes && !self.excused.is_empty()
+    }
+
+    fn watch(&mut self, now: Time, happening: &Happening) {
+        if self.looks_again(happening) {
+            self.forget_pairs(now);
         }
         self.readings.watch(now, happening);
         match happening {
             Happening::Acquired { who, value, lock, reserved, until, started, .. } => {
                 let handed = self.handed.extract_if(.., |(of, _)| of == value);
-                let handed = handed.filter(|_| *reserved);
-                self.excused.extend(handed.map(|(_, other)| (lock.clone(), who.clone(), other)));
-                let (who, value) = (who.clone(), value.clone());
-                let believer = Believer { who: who.clone(), value, until: *until, asked: *started };
-                self.believers.entry(lock.clone()).or_default().push(believer);
-                self.check(now, lock, &who)?;
+                let beside = handed.filter(|_| *reserved).map(|(_, other)| other);
+                let pairs =
+                    beside.flat_map(|other| [(who.clone(), other.clone()), (other, who.clone())]);
+                self.excused.extend(pairs);
+                let (value, lock) = (value.clone(), lock.clone());
+                let (until, asked) = (*until, *started);
+                let believer = Believer { who: who.clone(), lock, value, until, asked };
+                self.believers.insert(who.clone(), believer);
             }
             Happening::Extended { who, until, started, .. } => {
-                let Some((lock, believer)) = self.find(who) else { return Ok(()) };
-                (believer.until, believer.asked) = (*until, *started);
-                let lock = lock.clone();
-                self.check(now, &lock, who)?;
+                if let Some(believer) = self.believers.get_mut(who) {
+                    (believer.until, believer.asked) = (*until, *started);
+                }
             }
             Happening::Applied { node, request, reply, .. } => {
                 self.applied(now, *node, request, reply)
             }
             Happening::Moved { who, until } => {
-                if let Some((_, believer)) = self.find(who) {
+                if let Some(believer) = self.believers.get_mut(who) {
                     believer.until = *until;
                 }
             }
-            Happening::Lost { who } => self.forget(|gone| gone == who),
+            Happening::Lost { who } => _ = self.believers.remove(who),
             Happening::Done { who } => {
                 self.hand_on(who);
-                self.forget(|gone| gone == who);
+                self.believers.remove(who);
             }
             Happening::Crashed { client } => {
-                let label = format!("c{client}.");
-                self.forget(|gone| gone.label().starts_with(&label));
+                self.believers.retain(|who, _| process_of(who).0 != *client);
             }
             _ => {}
         }
-        Ok(())
+    }
+
+    /// What the second of two learns after it was granted the lock changes nothing.
+    fn covers(&mut self, now: Time, violation: &Violation<Holder>) -> bool {
+        let Violation::Overlap { first, second, .. } = violation else { return false };
+        let (Some(one), Some(other)) = (self.believers.get(second), self.believers.get(first))
+        else {
+            return false;
+        };
+        let is_same = |(a, b): &(Holder, Holder)| (a, b) == (first, second);
+        let was_excused = self.excused.iter().any(is_same);
+        let is_excused = self.is_excused(now, (one, other), was_excused);
+        if is_excused && !was_excused {
+            self.excused.push((first.clone(), second.clone()));
+        }
+        is_excused
     }
 }

@@ -1,29 +1,29 @@
-//! No two acquisitions of a name have the same fence, and one that began after another was complete
-//! has the larger one.
+//! What excuses fences that are given twice or do not grow.
 //!
-//! Clocks have no part in that while enough nodes remember. A node that forgot is above all that
+//! Clocks have no part in fences while enough nodes remember. A node that forgot is above all that
 //! others remember; where too few do, its clock stands in. So nothing is promised any more if a node
 //! was given its vote back on the word of its clock, after fewer clocks than a quorum were right; but only
 //! of names that had numbers above the floor which that clock gave it.
 
 use std::collections::{HashMap, HashSet};
 
-use leasehold_core::{Fence, LockName};
+use leasehold_core::{Fence, Holder, LockName};
+use leasehold_judge::Violation;
 
+use super::judged::Excuse;
 use super::readings::Process;
 use crate::clock::Time;
-use crate::history::{Happening, Invariant, Shown, short};
+use crate::history::Happening;
 
-/// What was given out.
+/// What may have been forgotten.
 #[derive(Debug)]
-pub(super) struct Fences {
+pub(super) struct Excused {
     /// So many other nodes remember each number that a node may have forgotten.
     enough: usize,
     /// How long a lease may last.
     memory: Time,
-    /// By name: when each acquisition was complete, and the highest fence up to then.
-    given: HashMap<LockName, Vec<(Time, Fence)>>,
-    all: HashMap<(LockName, Fence), Time>,
+    /// The highest fence of each name.
+    highest: HashMap<LockName, Fence>,
     /// When a process was last told the highest fence of a server.
     told: HashMap<(Process, usize), Time>,
     were_wrong: bool,
@@ -31,13 +31,12 @@ pub(super) struct Fences {
     forgotten: HashSet<LockName>,
 }
 
-impl Fences {
+impl Excused {
     pub(super) fn new(enough: usize, memory: Time) -> Self {
         Self {
             enough,
             memory,
-            given: HashMap::new(),
-            all: HashMap::new(),
+            highest: HashMap::new(),
             told: HashMap::new(),
             were_wrong: false,
             forgotten: HashSet::new(),
@@ -50,40 +49,10 @@ impl Fences {
         let since = forgot + self.memory;
         others.iter().filter(|server| told(server) >= since).count() >= self.enough
     }
-
-    fn acquired(&mut self, now: Time, happening: &Happening) -> Result<(), String> {
-        let Happening::Acquired { who, lock, fence, started, .. } = happening else {
-            return Ok(());
-        };
-        if let Some(before) = self.all.insert((lock.clone(), *fence), now) {
-            return Err(format!(
-                "{} got fence {fence} of {lock}, which was given at {} already",
-                short(who),
-                Shown(before)
-            ));
-        }
-        let given = self.given.entry(lock.clone()).or_default();
-        let before = given.partition_point(|(complete, _)| complete <= started);
-        let highest = before.checked_sub(1).map_or(Fence::ZERO, |last| given[last].1);
-        if *fence <= highest {
-            return Err(format!(
-                "{} began at {} and got fence {fence} of {lock}, but {highest} was given before",
-                short(who),
-                Shown(*started)
-            ));
-        }
-        let so_far = given.last().map_or(Fence::ZERO, |(_, highest)| *highest);
-        given.push((now, so_far.max(*fence)));
-        Ok(())
-    }
 }
 
-impl Invariant for Fences {
-    fn promise(&self) -> &'static str {
-        "fences"
-    }
-
-    fn watch(&mut self, now: Time, happening: &Happening) -> Result<(), String> {
+impl Excuse for Excused {
+    fn watch(&mut self, _: Time, happening: &Happening) {
         match happening {
             Happening::ClocksAreWrong => self.were_wrong = true,
             Happening::Read { client, life, given, is_probe: true, .. } => {
@@ -92,17 +61,22 @@ impl Invariant for Fences {
             Happening::Admitted {
                 by: Some(by), forgot, others, floor, is_carried: false, ..
             } if self.were_wrong && !self.is_remembered(*by, *forgot, others) => {
-                let is_above = |given: &Vec<(Time, Fence)>| {
-                    given.last().is_some_and(|(_, highest)| highest > floor)
-                };
-                let above = self.given.iter().filter(|(_, given)| is_above(given));
+                let above = self.highest.iter().filter(|(_, highest)| *highest > floor);
                 self.forgotten.extend(above.map(|(lock, _)| lock.clone()));
             }
-            Happening::Acquired { lock, .. } if !self.forgotten.contains(lock) => {
-                return self.acquired(now, happening);
+            Happening::Acquired { lock, fence, .. } => {
+                let highest = self.highest.entry(lock.clone()).or_default();
+                *highest = (*highest).max(*fence);
             }
             _ => {}
         }
-        Ok(())
+    }
+
+    fn covers(&mut self, _: Time, violation: &Violation<Holder>) -> bool {
+        let (Violation::SameFence { lock, .. } | Violation::LowerFence { lock, .. }) = violation
+        else {
+            return false;
+        };
+        self.forgotten.iter().any(|forgotten| forgotten.as_str() == lock)
     }
 }

@@ -1,18 +1,19 @@
-//! What must be so, one promise a file. An invariant sees everything that happens in true time, and
-//! knows nothing of how the core works.
+//! What must be so. An invariant sees everything that happens in true time, and knows nothing of how
+//! the core works. What holders are promised is judged by [`leasehold_judge`]; here is what excuses
+//! it, and one file for each promise that needs votes, servers or clocks to be judged.
 
 mod claims;
 mod counted_once;
 mod exclusion;
 mod fences;
 mod gives_back;
+mod judged;
 mod noticed;
 mod own_release;
 mod quorum_grants;
 mod readings;
 mod remembers;
 mod served;
-mod superseded;
 
 use crate::clock::Time;
 use crate::history::Invariant;
@@ -38,18 +39,15 @@ pub struct Terms {
 
 /// All of them.
 pub fn all(terms: Terms) -> Vec<Box<dyn Invariant>> {
-    let Terms { nodes, quorum, others, clients, holders, memory, max_skew } = terms;
-    vec![
-        Box::new(exclusion::Exclusion::new(nodes, max_skew)),
-        Box::new(fences::Fences::new(others, memory)),
-        Box::new(superseded::Superseded::default()),
+    let Terms { quorum, clients, holders, memory, max_skew, .. } = terms;
+    let seen_here: [Box<dyn Invariant>; 7] = [
         Box::new(own_release::OwnRelease),
-        Box::new(noticed::Noticed::default()),
         Box::new(quorum_grants::QuorumGrants::new(quorum)),
         Box::new(remembers::Remembers::new(quorum, memory, max_skew)),
         Box::new(counted_once::CountedOnce),
         Box::new(claims::Claims::default()),
         Box::new(served::Served::new(clients, holders)),
         Box::new(gives_back::GivesBack::default()),
-    ]
+    ];
+    judged::all(terms).chain(seen_here).collect()
 }

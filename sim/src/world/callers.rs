@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use leasehold_core::{Fence, Holder, LockName, Ttl};
+use leasehold_judge::Chance;
 
 use super::{Event, World, client_rate};
-use crate::chance::Chance;
 use crate::client::{Token, Told, Wish};
 use crate::clock::{Clock, MILLIS, SECOND, Time};
 use crate::history::Happening;

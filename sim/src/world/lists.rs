@@ -7,10 +7,10 @@ use leasehold_core::{
     Answer, Facts, Fence, MemberList, Moment, Origin, Record, RecordState, Reply, Request, Role,
     Side, Succession, SuccessionStep, Told,
 };
+use leasehold_judge::Chance;
 
 use super::servers::Change;
 use super::{Event, World, member_name};
-use crate::chance::Chance;
 use crate::clock::{MILLIS, SECOND, Time};
 use crate::faults::Fault;
 use crate::history::Happening;

@@ -16,13 +16,13 @@ use std::collections::{BinaryHeap, HashSet};
 use std::time::Duration;
 
 use leasehold_core::{AdmissionPolicy, Answer, Drift, Fingerprint, Init, LockName, Moment, Ttl};
+use leasehold_judge::Chance;
 
 use self::callers::Caller;
 use self::lists::Operators;
 pub use self::outcome::{Figures, Outcome};
 use self::servers::{Change, Start};
 use crate::addresses::Addresses;
-use crate::chance::Chance;
 use crate::client::{Act, Client, Habits, Question, Timer, Told, Wish};
 use crate::clock::{Clock, MILLIS, SECOND, Time};
 use crate::faults::{Fault, NODE_RATE};

@@ -123,20 +123,20 @@ impl Client {
                 }
                 Ok(Answer { status: 410, body }) => {
                     self.told_lost("renew", &lease, &body);
-                    self.run.witness.leave(&lease.lock.name, lease.fence);
+                    self.run.witness.leave(&lease.lock.name, self.inside(&lease));
                     return None;
                 }
                 other => self.failed("renew", &other).await,
             }
         }
-        self.run.witness.leave(&lease.lock.name, lease.fence);
+        self.run.witness.leave(&lease.lock.name, self.inside(&lease));
         self.run.tally().ran_out += 1;
         None
     }
 
     /// Goes out and gives back, as often as it takes. Whether it was said to be done, or needless.
     pub(super) async fn release(&mut self, lease: Lease) -> bool {
-        self.run.witness.leave(&lease.lock.name, lease.fence);
+        self.run.witness.leave(&lease.lock.name, self.inside(&lease));
         let path = format!("/v1/leases/{}", lease.id);
         let mut is_repeated = false;
         loop {

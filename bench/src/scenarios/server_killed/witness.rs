@@ -1,28 +1,30 @@
-//! Who is inside each lock, as the holders themselves believe, and what must never be seen there.
+//! Who is inside each lock, as the holders themselves believe. The judge hears of every entry and
+//! says what must never be seen there; nothing excuses it here.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use leasehold_core::Fence;
+use leasehold_judge::{Event, Exclusion, Fences, Promise as _, Violation};
 
 /// Sees every entry, and notes what is wrong with it.
-#[derive(Debug, Default)]
-pub(super) struct Witness(Mutex<Seen>);
+#[derive(Debug)]
+pub(super) struct Witness {
+    /// The judge counts time from here.
+    start: Instant,
+    seen: Mutex<Seen>,
+}
 
 #[derive(Debug, Default)]
 struct Seen {
-    locks: HashMap<String, Room>,
+    exclusion: Exclusion<Entry>,
+    fences: Fences<Entry>,
     entries: u64,
     wrong: Vec<String>,
 }
 
-#[derive(Debug, Default)]
-struct Room {
-    inside: Option<Inside>,
-    highest: u64,
-}
-
-/// A holder who has not left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A holder who has not left: one entry of a client. Its deadline moves, so it tells no two apart.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Inside {
     /// Which client.
     pub(super) client: usize,
@@ -31,50 +33,50 @@ pub(super) struct Inside {
     pub(super) until: Instant,
 }
 
+/// An entry, by the lock, the client and the fence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry(String, usize, u64);
+
+impl Default for Witness {
+    fn default() -> Self {
+        Self { start: Instant::now(), seen: Mutex::default() }
+    }
+}
+
 impl Witness {
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody begins to believe that it holds `lock`.
+    fn nanos(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.start).as_nanos() as u64
+    }
+
+    /// Somebody begins to believe that it holds `lock`. It counts as one that asks only now, so its
+    /// fence must be above all that came in before.
     pub(super) fn enter(&self, lock: &str, new: Inside, now: Instant) {
+        let (who, at, until) = (&new.of(lock), self.nanos(now), self.nanos(new.until));
+        let fence = Fence::new(new.fence).unwrap_or(Fence::MAX);
+        let event = Event::Believes { who, lock, fence, asked: at, until };
         let mut seen = self.seen();
         seen.entries += 1;
-        let room = seen.locks.entry(lock.to_owned()).or_default();
-        let highest = room.highest;
-        room.highest = highest.max(new.fence);
-        let old = room.inside.replace(new);
-        if let Some(old) = old.filter(|old| now < old.until) {
-            seen.wrong.push(two_at_once(lock, old, new, now));
-        }
-        if new.fence <= highest {
-            let Inside { client, fence, .. } = new;
-            seen.wrong.push(format!(
-                "lock `{lock}`: client {client} came in with fence {fence}, not above {highest}"
-            ));
-        }
+        let mut found = seen.exclusion.see(at, &event);
+        found.extend(seen.fences.see(at, &event));
+        seen.wrong.extend(found.iter().filter_map(story));
     }
 
     /// Somebody believes until later than before.
     pub(super) fn extend(&self, lock: &str, new: Inside, now: Instant) {
+        let (who, at, until) = (&new.of(lock), self.nanos(now), self.nanos(new.until));
         let mut seen = self.seen();
-        let room = seen.locks.entry(lock.to_owned()).or_default();
-        match room.inside {
-            Some(other) if other.fence != new.fence && now < other.until => {
-                seen.wrong.push(two_at_once(lock, new, other, now));
-            }
-            _ => room.inside = Some(new),
-        }
+        let found = seen.exclusion.see(at, &Event::Extended { who, asked: at, until });
+        seen.wrong.extend(found.iter().filter_map(story));
     }
 
-    /// The holder with this fence does not believe any more.
-    pub(super) fn leave(&self, lock: &str, fence: u64) {
-        let mut seen = self.seen();
-        if let Some(room) = seen.locks.get_mut(lock)
-            && room.inside.is_some_and(|inside| inside.fence == fence)
-        {
-            room.inside = None;
-        }
+    /// Somebody does not believe any more.
+    pub(super) fn leave(&self, lock: &str, old: Inside) {
+        let at = self.nanos(Instant::now());
+        self.seen().exclusion.see(at, &Event::Ended { who: &old.of(lock) });
     }
 
     /// How often somebody came in, and everything that was wrong.
@@ -84,17 +86,32 @@ impl Witness {
     }
 }
 
-fn two_at_once(lock: &str, old: Inside, new: Inside, now: Instant) -> String {
-    format!(
-        "lock `{lock}`: two inside at once: client {} with fence {} has {:.3} s left, client {} with \
-         fence {} has {:.3} s",
-        old.client,
-        old.fence,
-        old.until.saturating_duration_since(now).as_secs_f64(),
-        new.client,
-        new.fence,
-        new.until.saturating_duration_since(now).as_secs_f64(),
-    )
+impl Inside {
+    fn of(&self, lock: &str) -> Entry {
+        Entry(lock.to_owned(), self.client, self.fence)
+    }
+}
+
+fn story(violation: &Violation<Entry>) -> Option<String> {
+    match violation {
+        Violation::Overlap { lock, first, second, at, until } => {
+            let (Entry(_, one, its_fence), Entry(_, other, fence)) = (first, second);
+            let left = until.map(|until| Duration::from_nanos(until - at).as_secs_f64());
+            Some(format!(
+                "lock `{lock}`: two inside at once: client {one} with fence {its_fence} has {:.3} s \
+                 left, client {other} with fence {fence} has {:.3} s",
+                left[0], left[1],
+            ))
+        }
+        Violation::LowerFence { lock, before, second: Entry(_, client, fence), .. } => {
+            Some(format!(
+                "lock `{lock}`: client {client} came in with fence {fence}, not above {before}"
+            ))
+        }
+        // Such a fence is not above the highest either, which is told already.
+        Violation::SameFence { .. } => None,
+        other => Some(format!("{other:?}")),
+    }
 }
 
 #[cfg(test)]
@@ -113,7 +130,7 @@ mod tests {
         let later = now + Duration::from_secs(1);
         witness.enter("a", inside(1, 5, later), now);
         witness.extend("a", inside(1, 5, later), now);
-        witness.leave("a", 5);
+        witness.leave("a", inside(1, 5, later));
         witness.enter("a", inside(2, 6, later), now);
         // Nobody has to leave whose time is up, and another lock is another matter.
         witness.enter("a", inside(1, 7, later), later);
@@ -140,7 +157,7 @@ mod tests {
         witness.enter("a", inside(2, 6, later), soon);
         witness.extend("a", inside(1, 5, later), soon);
         // The first has no business there, so its leaving is not the second's.
-        witness.leave("a", 5);
+        witness.leave("a", inside(1, 5, later));
         witness.enter("a", inside(3, 7, later), soon);
         assert_eq!(witness.report().1.len(), 2);
     }

@@ -344,30 +344,25 @@ mod tests {
         met: impl Fn(&mut Keeper, Moment, u32),
     ) -> Vec<f64> {
         const LEASES: usize = 20_000;
-        let mut dice = 7_u32;
-        let mut roll = || {
-            dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            // The low bits of such a number are not random.
-            (dice >> 16) << 16 | (dice >> 16)
-        };
+        let mut chance = leasehold_judge::Chance::new(7);
         let mut looks = vec![0.0; 600];
         let long = Lease { ttl: Ttl::new(Duration::from_secs(30)).unwrap(), ..lease() };
         for _ in 0..LEASES {
             let mut keeper = Keeper::new(long.clone(), ms(0), true, None);
             keeper.lease.deadline = Moment::MAX;
-            keeper.spread(roll());
+            keeper.spread(chance.jitter());
             while let KeeperStep::WaitUntil(due) = keeper.step(ms(0)) {
                 let at = due.as_nanos() / 1_000_000;
                 let Some(look) = looks.get_mut(at as usize / 100) else {
                     break;
                 };
                 if outage.contains(&at) {
-                    met(&mut keeper, due, roll());
+                    met(&mut keeper, due, chance.jitter());
                     continue;
                 }
                 *look += 1.0;
                 keeper.extended(due, Moment::MAX, SEVEN);
-                keeper.spread(roll());
+                keeper.spread(chance.jitter());
             }
         }
         looks

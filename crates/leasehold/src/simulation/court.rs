@@ -1,10 +1,12 @@
-//! What must always be true, judged by what the nodes carried out and what the clients believe.
+//! What must always be true. The judge hears what clients believe; here is what excuses two holders
+//! of one lock, and what is judged by what the nodes carried out.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::{Drift, Fence, Holder, Moment, Reply, Request};
+use leasehold_judge::{Event, Exclusion, Fences, Promise as _, Violation};
 use tokio::task::AbortHandle;
 
 use super::ballots::Ballots;
@@ -40,11 +42,37 @@ pub(super) struct Court {
 
 #[derive(Default)]
 struct State {
-    guards: Vec<Weak<Guard>>,
+    /// How many acquires were complete so far: each has the next number.
+    acquired: usize,
+    guards: BTreeMap<usize, Weak<Guard>>,
+    exclusion: Exclusion<usize>,
+    fences: Fences<usize>,
     /// Clients whose clocks may miss a pause.
     clients: Vec<Arc<ClientClock>>,
-    /// Fences of acquires, with the moment they were complete.
-    fences: Vec<(String, Fence, Moment)>,
+}
+
+impl State {
+    /// Takes in what all holders believe now: deadlines move without a word.
+    fn hear(&mut self, now: Moment) {
+        let Self { guards, exclusion, .. } = self;
+        guards.retain(|who, guard| {
+            let event = match guard.upgrade() {
+                Some(guard) => Event::Moved { who, until: end(now, &guard) },
+                None => Event::Ended { who },
+            };
+            exclusion.see(now.as_nanos(), &event);
+            matches!(event, Event::Moved { .. })
+        });
+    }
+
+    fn guard(&self, who: usize) -> Arc<Guard> {
+        self.guards[&who].upgrade().expect("it was just heard")
+    }
+}
+
+/// Until when the holder of a guard believes in it.
+fn end(now: Moment, guard: &Guard) -> u64 {
+    now.plus(guard.validity()).as_nanos()
 }
 
 impl Court {
@@ -71,7 +99,7 @@ impl Court {
 
     /// How many acquires were complete so far.
     pub(super) fn acquired(&self) -> usize {
-        self.state().fences.len()
+        self.state().acquired
     }
 
     /// From now on `clock` may miss a pause.
@@ -94,22 +122,35 @@ impl Court {
     }
 
     fn look_around(&self) {
-        let mut state = self.state();
-        state.guards.retain(|guard| guard.strong_count() > 0);
-        let guards: Vec<_> = state.guards.iter().filter_map(Weak::upgrade).collect();
-        for (at, later) in guards.iter().enumerate() {
-            guards[..at].iter().for_each(|earlier| self.require_one(&state, earlier, later));
-        }
+        let (mut state, now) = (self.state(), self.world.now());
+        state.hear(now);
+        let found = state.exclusion.see(now.as_nanos(), &Event::Looked);
+        self.judge(&state, found);
     }
 
-    /// Of two guards for one lock at most one is good, in true time: what both believe now.
-    fn require_one(&self, state: &State, earlier: &Guard, later: &Guard) {
-        let overlaps = earlier.name() == later.name()
-            && !earlier.validity().is_zero()
-            && !later.validity().is_zero();
-        self.world.require(!overlaps || self.could_not_know(state, earlier, later), || {
-            format!("{earlier:?} is still good beside {later:?}")
-        });
+    /// Requires that each violation is excused: of two guards for one lock at most one is good, in
+    /// true time, unless its holder could not know; and nothing excuses a fence.
+    fn judge(&self, state: &State, found: Vec<Violation<usize>>) {
+        for violation in found {
+            match violation {
+                Violation::Overlap { first, second, .. } => {
+                    let [earlier, later] = [first, second].map(|who| state.guard(who));
+                    self.world.require(self.could_not_know(state, &earlier, &later), || {
+                        format!("{earlier:?} is still good beside {later:?}")
+                    });
+                }
+                Violation::LowerFence { before, second, .. } => {
+                    let later = state.guard(second);
+                    self.world.violation(format_args!("{later:?} came after fence {before}"));
+                }
+                Violation::SameFence { second, .. } => {
+                    let later = state.guard(second);
+                    let line = format_args!("{later:?} has a fence that was given before");
+                    self.world.violation(line);
+                }
+                other => self.world.violation(format_args!("{other:?}")),
+            }
+        }
     }
 
     /// Whether the holder of `earlier` has not read the clock of a node yet since that went ahead by what
@@ -166,18 +207,15 @@ impl Court {
         if !self.stood_still(&state, &guard) {
             self.check_votes(&guard, now);
         }
-        for other in state.guards.iter().filter_map(Weak::upgrade) {
-            self.require_one(&state, &other, &guard);
-        }
-        for (lock, fence, complete) in &state.fences {
-            let in_order = *lock != name || *complete > began || *fence < guard.fence();
-            world.require(in_order, || format!("{guard:?} came after fence {fence}"));
-            let unique = *lock != name || *fence != guard.fence();
-            world.require(unique, || format!("{guard:?} has a fence that was given before"));
-        }
-        state.fences.push((name, guard.fence(), now));
-        let guard = Arc::new(guard);
-        state.guards.push(Arc::downgrade(&guard));
+        let (who, guard) = (state.acquired, Arc::new(guard));
+        state.acquired += 1;
+        state.hear(now);
+        state.guards.insert(who, Arc::downgrade(&guard));
+        let (lock, fence, asked) = (&*name, guard.fence(), began.as_nanos());
+        let event = Event::Believes { who: &who, lock, fence, asked, until: end(now, &guard) };
+        let mut found = state.exclusion.see(now.as_nanos(), &event);
+        found.extend(state.fences.see(now.as_nanos(), &event));
+        self.judge(&state, found);
         guard
     }
 

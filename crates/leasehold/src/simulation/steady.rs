@@ -104,7 +104,7 @@ async fn hold(world: &Arc<World>, court: &Court, locks: &Locks, ttl: Duration) -
 
 #[test]
 fn steps_back_small_steps_and_slews_cost_no_lease_that_is_kept() {
-    for_seeds(4, |world| async move {
+    for_seeds(10, |world| async move {
         let nodes = [1, 3, 5][world.below(3) as usize];
         let town = Town::new(&world, Backend::Redis, nodes);
         let court = Court::of(&town);

@@ -5,9 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{Moment, WallMicros};
+use leasehold_judge::Chance;
 use tokio::time::Instant;
 
-use crate::chance::seeded;
 use crate::clock::Clock;
 
 /// When the simulated wall clock starts, in microseconds.
@@ -20,7 +20,7 @@ const BOOT_START: Moment = Moment::from_millis(1_000_000);
 pub(super) struct World {
     start: Instant,
     skipped: AtomicU64,
-    dice: Mutex<u64>,
+    chance: Mutex<Chance>,
     told: Mutex<Told>,
 }
 
@@ -37,7 +37,7 @@ impl World {
             start: Instant::now(),
             skipped: AtomicU64::new(0),
             // Not the library's dice, which are loaded with the seed itself.
-            dice: Mutex::new(seed ^ 0x5eed_da7a),
+            chance: Mutex::new(Chance::new(seed ^ 0x5eed_da7a)),
             told: Mutex::default(),
         }
     }
@@ -50,8 +50,7 @@ impl World {
 
     /// A number below `sides`.
     pub(super) fn below(&self, sides: u64) -> u64 {
-        let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
-        seeded::next(&mut dice) % sides
+        self.chance.lock().unwrap_or_else(PoisonError::into_inner).below(sides)
     }
 
     /// True in so many of a hundred cases.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leasehold::node::Node as _;
 use leasehold_core::{LockTable, Moment, Owner, Reply, Request, Role, Sighting, WallMicros};
+use leasehold_judge::Chance;
 use leasehold_testkit::{RedisServer, Value, eventually};
 
 use super::support::*;
@@ -384,26 +385,23 @@ async fn random_requests_answer_like_the_lock_table() {
         let record = pass.record.clone();
         let first = Request::ReplaceRecord { expected: None, record };
         table.apply(Moment::default(), WallMicros(0), None, &first);
-        let mut state = 12_345 + index as u64;
-        let mut dice = move |sides: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
-            (state >> 33) % sides
-        };
+        let mut chance = Chance::new(12_345 + index as u64);
+        let mut below = move |end: u64| chance.below(end);
         for step in 0..4000 {
-            let name = ["a", "b", "ab"][dice(3) as usize];
-            let (who, number) = (dice(3).into(), 10 + dice(20) + step / 100);
-            let request = match dice(20) {
+            let name = ["a", "b", "ab"][below(3) as usize];
+            let (who, number) = (below(3).into(), 10 + below(20) + step / 100);
+            let request = match below(20) {
                 0..6 => acquire(name, who, number),
                 6..10 => extend(name, who, number),
                 10..14 => release(name, who),
                 14 => force_release(name, who, number),
                 15 | 16 => Request::Inspect { lock: lock(name) },
-                17 => Request::List { prefix: ["", "a", "ab", "b"][dice(4) as usize].into() },
+                17 => Request::List { prefix: ["", "a", "ab", "b"][below(4) as usize].into() },
                 18 => Request::ForgetIdle { below: fence(number) },
                 _ => {
-                    let floor = 15 + dice(15) + step / 100;
+                    let floor = 15 + below(15) + step / 100;
                     let new = super::support::record(floor);
-                    let old = Some(pass.record.clone()).filter(|_| dice(5) > 0);
+                    let old = Some(pass.record.clone()).filter(|_| below(5) > 0);
                     if old.is_some() {
                         pass = super::support::pass(&new, pass.generation, floor);
                     }
@@ -411,7 +409,7 @@ async fn random_requests_answer_like_the_lock_table() {
                 }
             };
             let mut shown = pass.clone();
-            if dice(20) == 0 {
+            if below(20) == 0 {
                 shown.record = "somebody else".into();
             }
             let answer = ask(&node, request.clone(), Some(&shown)).await.unwrap();

@@ -3,6 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use leasehold_judge::Chance;
+
 use super::Input;
 
 /// The longest random input, in bytes.
@@ -49,43 +51,44 @@ fn case(seed: u64, examples: &[&[u8]]) -> Vec<u8> {
     if let Some(example) = examples.get(seed as usize) {
         return example.to_vec();
     }
-    let mut dice = Dice(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x00f0_22ed);
-    let random = |dice: &mut Dice| -> Vec<u8> {
-        let length = dice.below(BYTES_MAX);
-        (0..length).map(|_| dice.below(256) as u8).collect()
+    let mut chance = Chance::new(seed);
+    let random = |chance: &mut Chance| -> Vec<u8> {
+        let mut bytes = vec![0; chance.below(BYTES_MAX) as usize];
+        chance.fill(&mut bytes);
+        bytes
     };
-    if examples.is_empty() || dice.below(3) == 0 {
-        return random(&mut dice);
+    if examples.is_empty() || chance.below(3) == 0 {
+        return random(&mut chance);
     }
-    let mut bytes = examples[dice.below(examples.len() as u64) as usize].to_vec();
-    for _ in 0..=dice.below(6) {
-        damage(&mut bytes, examples, &mut dice);
+    let mut bytes = examples[chance.index(examples.len())].to_vec();
+    for _ in 0..=chance.below(6) {
+        damage(&mut bytes, examples, &mut chance);
     }
     bytes
 }
 
 /// One mistake.
-fn damage(bytes: &mut Vec<u8>, examples: &[&[u8]], dice: &mut Dice) {
+fn damage(bytes: &mut Vec<u8>, examples: &[&[u8]], chance: &mut Chance) {
     let length = bytes.len() as u64;
-    let from = dice.below(length + 1) as usize;
-    let to = from + dice.below(length + 1 - from as u64) as usize;
+    let from = chance.below(length + 1) as usize;
+    let to = from + chance.below(length + 1 - from as u64) as usize;
     let piece = bytes[from..to].to_vec();
-    match dice.below(7) {
-        0 if from < bytes.len() => bytes[from] ^= 1 << dice.below(8),
-        1 if from < bytes.len() => bytes[from] = dice.below(256) as u8,
+    match chance.below(7) {
+        0 if from < bytes.len() => bytes[from] ^= 1 << chance.below(8),
+        1 if from < bytes.len() => bytes[from] = chance.below(256) as u8,
         2 => drop(bytes.drain(from..to)),
         3 => drop(bytes.splice(from..from, piece)),
         4 => {
-            let word = WORDS[dice.below(WORDS.len() as u64) as usize];
+            let word = WORDS[chance.index(WORDS.len())];
             drop(bytes.splice(from..to.min(from + 3), word.iter().copied()));
         }
         5 => {
-            let other = examples[dice.below(examples.len() as u64) as usize];
-            let cut = dice.below(other.len() as u64 + 1) as usize;
+            let other = examples[chance.index(examples.len())];
+            let cut = chance.below(other.len() as u64 + 1) as usize;
             bytes.truncate(from);
             bytes.extend_from_slice(&other[cut..]);
         }
-        _ => bytes.insert(from, dice.below(256) as u8),
+        _ => bytes.insert(from, chance.below(256) as u8),
     }
 }
 
@@ -112,19 +115,6 @@ const WORDS: [&[u8]; 20] = [
     b"\xff\xfe",
     "é☂".as_bytes(),
 ];
-
-struct Dice(u64);
-
-impl Dice {
-    /// splitmix64.
-    fn below(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % sides
-    }
-}
 
 fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

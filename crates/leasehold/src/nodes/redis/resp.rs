@@ -309,16 +309,11 @@ mod tests {
 
     #[test]
     fn random_bytes_never_panic() {
-        let mut state = 1_u64;
-        let mut dice = move |sides: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 33) % sides
-        };
+        let mut chance = leasehold_judge::Chance::new(1);
         let alphabet = b"+-:_,#($!=*~>%|0123459\r\n\r\n?tfxyz ";
         for _ in 0..100_000 {
-            let length = dice(40);
-            let bytes: Vec<u8> =
-                (0..length).map(|_| alphabet[dice(alphabet.len() as u64) as usize]).collect();
+            let length = chance.below(40);
+            let bytes: Vec<u8> = (0..length).map(|_| *chance.pick(alphabet)).collect();
             for resp3 in [false, true] {
                 if let Ok(Decoded::Reply(_, used) | Decoded::Push(_, used)) = decode(&bytes, resp3)
                 {

@@ -1,4 +1,5 @@
-//! Chance from a seed: one seed, one run, on every machine.
+//! Chance from a seed: one seed, one run, on every machine. Simulations, chaos and tests that draw
+//! something draw it from here; the library's own chance is the operating system's.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -46,6 +47,14 @@ impl Chance {
         (self.bits() >> 32) as u32
     }
 
+    /// Random bytes, all over `bytes`.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            let bits = self.bits().to_le_bytes();
+            chunk.copy_from_slice(&bits[..chunk.len()]);
+        }
+    }
+
     /// A number of the range.
     ///
     /// # Panics
@@ -55,7 +64,15 @@ impl Chance {
         range.start + self.bits() % (range.end - range.start)
     }
 
-    /// A number of the range, which may be negative.
+    /// A number below `end`.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.within(0..end)
+    }
+
+    /// A number from `-most` to `most`.
     pub fn around(&mut self, most: u64) -> i64 {
         self.within(0..2 * most + 1) as i64 - most as i64
     }
@@ -65,9 +82,22 @@ impl Chance {
         self.within(0..len as u64) as usize
     }
 
+    /// One of several.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.index(from.len())]
+    }
+
     /// True `percent` times of a hundred.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.within(0..100) < percent
+    }
+
+    /// A time, in whole milliseconds.
+    pub fn millis(&mut self, range: Range<u64>) -> Duration {
+        Duration::from_millis(self.within(range))
     }
 
     /// A duration of the range, short ones more often: half of them lie in the lowest eighth.
@@ -91,9 +121,28 @@ mod tests {
     }
 
     #[test]
+    fn a_seed_in_an_old_report_is_still_the_same_stream() {
+        let mut chance = Chance::new(1);
+        let first = [12_966_619_160_104_079_557, 9_600_361_134_598_540_522];
+        assert_eq!([(); 2].map(|()| chance.bits()), first);
+    }
+
+    #[test]
     fn numbers_stay_in_their_range_and_reach_its_ends() {
         let mut chance = Chance::new(7);
         let drawn: Vec<_> = (0..1000).map(|_| chance.around(2)).collect();
         assert!((-2..=2).all(|n| drawn.contains(&n)) && drawn.iter().all(|n| n.abs() <= 2));
+    }
+
+    #[test]
+    fn every_byte_is_drawn() {
+        let mut drawn = [0_u8; 19];
+        let mut chance = Chance::new(3);
+        for _ in 0..20 {
+            let mut bytes = [0; 19];
+            chance.fill(&mut bytes);
+            drawn.iter_mut().zip(bytes).for_each(|(all, byte)| *all |= byte);
+        }
+        assert_eq!(drawn, [0xff; 19]);
     }
 }
