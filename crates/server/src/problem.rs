@@ -172,7 +172,7 @@ impl Problem {
             "title": title,
             "status": status.as_u16(),
             "detail": self.more.detail,
-            "instance": instance,
+            "instance": masked(instance),
         });
         if let Some(document) = document.as_object_mut() {
             document.extend(self.more.members);
@@ -184,6 +184,17 @@ impl Problem {
             headers.insert(name, value);
         }
         response
+    }
+}
+
+/// The path without the id of a lease: whoever reads it in a log could release the lease.
+fn masked(path: &str) -> String {
+    match path.strip_prefix("/v1/leases/") {
+        Some(rest) => {
+            let end = rest.find('/').unwrap_or(rest.len());
+            format!("/v1/leases/-{}", &rest[end..])
+        }
+        None => path.to_owned(),
     }
 }
 
