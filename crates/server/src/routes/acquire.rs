@@ -281,7 +281,7 @@ impl<'a> Attempt<'a> {
             }
         });
         let mut acquire = std::pin::pin!(request.acquire());
-        let mut is_denied = std::pin::pin!(caller.denied(&self.app, self.lock));
+        let mut is_denied = std::pin::pin!(caller.denied(self.app, self.lock));
         loop {
             tokio::select! {
                 biased;
