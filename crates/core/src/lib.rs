@@ -34,6 +34,7 @@ mod quorum;
 mod record;
 mod roster;
 pub mod rounds;
+mod sighting;
 mod time;
 
 pub use admission::{Admission, AdmissionPolicy, AdmissionStep, Cause, Pass, Standing, quarantine};

@@ -103,7 +103,7 @@ pub(crate) async fn watch_ends(app: Arc<App>) {
 }
 
 async fn look_at_end(app: &App, lock: &LockName, owned: &Owned) {
-    let (asked, status) = (Instant::now(), app.locks.inspect(lock.as_str()).await);
+    let (asked, status) = (Instant::now(), app.locks.inspect_as_answered(lock.as_str()).await);
     let Ok(status) = status else { return };
     if !status.holder().is_some_and(|owner| owner.is(&owned.holder)) {
         return tell_end(app, lock, owned, asked);
@@ -124,7 +124,7 @@ async fn look_at_end(app: &App, lock: &LockName, owned: &Owned) {
 pub(crate) async fn look(app: &App) -> Duration {
     let (at, wall) = (Instant::now(), SystemTime::now());
     // Too few nodes answer: what was seen last stands, and the nodes tell the rest.
-    let Ok(mut locks) = app.locks.list("").await else {
+    let Ok(mut locks) = app.locks.list_as_answered("").await else {
         return at.elapsed();
     };
     locks.retain(|status| status.holder().is_some());
@@ -145,7 +145,7 @@ pub(crate) async fn look(app: &App) -> Duration {
 /// Looks at one lock.
 pub(crate) async fn look_at(app: &App, lock: &LockName) {
     let at = Instant::now();
-    let Ok(status) = app.locks.inspect(lock.as_str()).await else { return };
+    let Ok(status) = app.locks.inspect_as_answered(lock.as_str()).await else { return };
     if let Some(owned) = app.known.owner(lock)
         && !status.holder().is_some_and(|owner| owner.is(&owned.holder))
     {
@@ -213,7 +213,7 @@ mod tests {
         let app = App::new(locks.clone(), Settings::default(), None);
         let guard = locks.lock("l").acquire().await.unwrap();
         let (lock, holder) = (guard.name().clone(), guard.holder().clone());
-        let (began, seen) = (Instant::now(), locks.inspect("l").await.unwrap());
+        let (began, seen) = (Instant::now(), locks.inspect_as_answered("l").await.unwrap());
         let _ = guard.release().await;
         app.known.ended(&lock, &holder);
         tell_owner(&app, &seen, began);
