@@ -378,6 +378,7 @@ impl Worker<'_> {
             ReleaseOutcome::Released => "released",
             ReleaseOutcome::AlreadyExpired => "already expired",
             ReleaseOutcome::TakenOver { .. } => "taken over",
+            ReleaseOutcome::Superseded { .. } => "superseded",
             _ => "unknown",
         };
         self.log.now(Event::GaveBack { op, outcome: outcome.into() })?;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use leasehold::{
-    AcquireError, ExtendError, ForceReleaseError, InitError, InspectError, Loss, NodeError,
-    NodeReports, OpenError, Owner,
+    AcquireError, ExtendError, Fence, ForceReleaseError, InitError, InspectError, Loss, NodeError,
+    NodeReports, OpenError, Owner, ReleaseOutcome,
 };
 use leasehold_server::ServerError;
 use thiserror::Error;
@@ -168,11 +168,28 @@ impl From<&Failure> for Exit {
 
 impl Failure {
     /// A release found somebody else where we should be.
-    pub(crate) fn taken_over(name: &str, by: &Owner) -> Self {
+    fn taken_over(name: &str, by: &Owner) -> Self {
         Self::TakenOver(format!(
             "lock `{name}` was not held any more when it was given back: {by} has it, and nobody can \
              tell since when"
         ))
+    }
+
+    /// A release found nobody, and fences that moved on.
+    fn superseded(name: &str, fence: Fence) -> Self {
+        Self::TakenOver(format!(
+            "lock `{name}` was not held any more when it was given back: it was taken away by force, or \
+             others had it since (fence {fence}), and nobody can tell since when"
+        ))
+    }
+
+    /// Why a lease that was given back was not ours any more, if it was not.
+    pub(crate) fn of_release(name: &str, outcome: &ReleaseOutcome) -> Option<Self> {
+        match outcome {
+            ReleaseOutcome::TakenOver { by } => Some(Self::taken_over(name, by)),
+            ReleaseOutcome::Superseded { fence } => Some(Self::superseded(name, *fence)),
+            _ => None,
+        }
     }
 
     /// What a newcomer needs to know beyond what went wrong.

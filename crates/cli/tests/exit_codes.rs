@@ -65,6 +65,26 @@ fn a_lock_that_another_has_at_the_release_is_told() {
 }
 
 #[test]
+fn a_lock_that_was_taken_away_is_told_though_whoever_had_it_next_is_gone() {
+    let place = Place::new();
+    let mut run = place.start(&["run", "--ttl", "1m", "l", "-c", "echo $LEASEHOLD_FENCE; read x"]);
+    let mut hold = place.start(&["hold", "--ttl", "1m", "m"]);
+    let held: serde_json::Value = serde_json::from_str(&hold.line()).unwrap();
+    for (name, fence) in [("l", run.line()), ("m", held["fence"].to_string())] {
+        let force = ["force-release", name, "--reason", "x", "--yes", "--fence", &fence];
+        assert_eq!(code(&place.run(&force)), 0);
+        assert_eq!(code(&place.run(&["run", "-n", name, "--", "true"])), 0);
+    }
+    for mut holder in [run, hold] {
+        holder.close_input();
+        assert_eq!(holder.end(), Some(79));
+        let text = holder.complaints();
+        assert!(text.contains("was not held any more when it was given back: "), "{text}");
+        assert!(text.contains("taken away by force, or others had it since"), "{text}");
+    }
+}
+
+#[test]
 fn a_lock_that_is_lost_before_its_min_hold_is_over_is_told() {
     let place = Place::new();
     let options = ["run", "--ttl", "400ms", "--min-hold", "500ms", "l", "-c", "echo $$"];

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::rounds::{ExtendRound, ExtendStep};
+use crate::rounds::{Belief, ExtendRound, ExtendStep, ReleaseRound};
 use crate::{Drift, Fence, Lease, Moment, Quorum};
 
 /// Why a holder may no longer believe that it holds.
@@ -124,6 +124,15 @@ impl Keeper {
     /// under way as well. Whoever asks with the same holder again must go beyond it.
     pub fn highest_sent(&self) -> Fence {
         self.refresh_above.map_or(self.lease.token, |above| above.max(self.lease.token))
+    }
+
+    /// A release about to be sent at `now`; `is_held` unless it is known to be lost. While the lease is
+    /// good, a quorum has its token and keeps it: a node that took a later number and lost it again has
+    /// it from somebody else.
+    pub fn release(&self, quorum: Quorum, now: Moment, is_held: bool) -> ReleaseRound {
+        let is_valid = is_held && now < self.lease.deadline;
+        let belief = if is_valid { Belief::Valid } else { Belief::Over };
+        ReleaseRound::new(self.lease.holder.clone(), self.lease.token, quorum, belief, now)
     }
 
     /// What to do at `now`.

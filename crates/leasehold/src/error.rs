@@ -362,6 +362,12 @@ pub enum ReleaseOutcome {
         /// Who.
         by: Owner,
     },
+    /// It was not held any more: others had the lock since, or it was taken away by force. Nobody
+    /// holds it now on a quorum of the nodes, but their fences have moved on.
+    Superseded {
+        /// The highest fence on the nodes.
+        fence: Fence,
+    },
     /// Too few nodes answered to tell: at worst it stays until its Ttl is over.
     Unknown {
         /// The evidence.
@@ -375,7 +381,10 @@ impl ReleaseOutcome {
             ReleaseStep::Released => Self::Released,
             ReleaseStep::AlreadyExpired => Self::AlreadyExpired,
             ReleaseStep::TakenOver { by } => Self::TakenOver { by },
-            ReleaseStep::Wait | ReleaseStep::Unknown => Self::Unknown { nodes: nodes() },
+            ReleaseStep::Superseded { fence } => Self::Superseded { fence },
+            ReleaseStep::Wait | ReleaseStep::Look | ReleaseStep::Unknown => {
+                Self::Unknown { nodes: nodes() }
+            }
         }
     }
 }

@@ -287,7 +287,7 @@ impl Guard {
         let (op, limit) = held.begin_release();
         // The guard's drop finds it released already.
         drop(self);
-        op.decided(limit).await;
+        held.cluster.release_ended(&op, &held.lock, limit).await;
         held.cluster.queues.freed(&held.lock);
         op.with(|round| {
             let nodes = || NodeReports::of(held.cluster.node_ids(), round.ballot());
@@ -634,11 +634,10 @@ impl Held {
     fn begin_release(self: &Arc<Self>) -> (Arc<Op<ReleaseRound>>, Duration) {
         let mut state = self.state();
         state.abandon_extensions();
-        let lease = state.keeper.lease();
         let now = self.cluster.now();
-        let was_valid = matches!(state.phase, Phase::Held) && now < lease.deadline;
-        let limit = self.cluster.limit.for_ttl(lease.ttl);
-        let round = ReleaseRound::new(self.holder.clone(), self.cluster.quorum, was_valid, now);
+        let limit = self.cluster.limit.for_ttl(state.keeper.lease().ttl);
+        let is_held = matches!(state.phase, Phase::Held);
+        let round = state.keeper.release(self.cluster.quorum, now, is_held);
         let op = Op::new(&self.cluster, round);
         let request = Request::Release { lock: self.lock.clone(), holder: self.holder.clone() };
         self.cluster.ask_all_here(&op, 0, request, limit);

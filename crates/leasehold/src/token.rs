@@ -11,7 +11,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use leasehold_core::rounds::{ExtendRound, ExtendStep, ReleaseRound};
+use leasehold_core::rounds::{Belief, ExtendRound, ExtendStep, ReleaseRound};
 use leasehold_core::{Fence, Holder, Lease, LockName, LossReason, Request, Ttl};
 
 use crate::Locks;
@@ -170,11 +170,12 @@ impl Locks {
         let cluster = self.cluster();
         let limit = Ttl::new(token.ttl).map_or(cluster.limit.time, |t| cluster.limit.for_ttl(t));
         // Whether it was still good only the nodes can tell.
-        let round = ReleaseRound::new(token.holder.clone(), cluster.quorum, false, cluster.now());
+        let (holder, now) = (token.holder.clone(), cluster.now());
+        let round = ReleaseRound::new(holder, token.token, cluster.quorum, Belief::Unknown, now);
         let op = Op::new(cluster, round);
         let request = Request::Release { lock: token.name.clone(), holder: token.holder.clone() };
         cluster.ask_all(&op, 0, request, limit);
-        op.decided(limit).await;
+        cluster.release_ended(&op, &token.name, limit).await;
         op.with(|round| {
             let nodes = || NodeReports::of(cluster.node_ids(), round.ballot());
             ReleaseOutcome::of(round.step(), nodes)

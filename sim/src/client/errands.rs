@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::rounds::{ExtendRound, ExtendStep, ReleaseRound};
+use leasehold_core::rounds::{Belief, ExtendRound, ExtendStep, ReleaseRound};
 use leasehold_core::{Fence, Holder, Lease, LockName, Moment, Request, Ttl};
 
 use super::{Act, Client, Doing, HolderTask, Purpose};
@@ -109,7 +109,8 @@ impl Client {
             }
             Wish::Release { token } => {
                 self.holders[task].errand = Some(errand(Duration::ZERO));
-                let round = ReleaseRound::new(token.holder.clone(), self.quorum, false, asked);
+                let (value, highest) = (token.holder.clone(), token.highest);
+                let round = ReleaseRound::new(value, highest, self.quorum, Belief::Unknown, asked);
                 self.holders[task].doing = Doing::Releasing(round);
                 self.new_op(task);
                 let request = Request::Release { lock: token.lock, holder: token.holder };

@@ -15,7 +15,7 @@ use std::time::Duration;
 pub use acquire::{AcquireRound, AcquireSpec, AcquireStep, Refusal};
 pub use extend::{ExtendRound, ExtendStep};
 pub use force::{ForceRound, ForceStep};
-pub use release::{ReleaseRound, ReleaseStep};
+pub use release::{Belief, ReleaseRound, ReleaseStep};
 
 use crate::{Answer, Moment, NodeError, Reply};
 

@@ -129,7 +129,11 @@ pub(crate) async fn release(ask: Box<Ask>) -> Result<Response, Problem> {
     let was_released = app.known.was_released(&token.name, &token.holder);
     match app.release(&token).await {
         ReleaseOutcome::Released => Ok(no_content()),
-        ReleaseOutcome::AlreadyExpired | ReleaseOutcome::TakenOver { .. } if was_released => {
+        ReleaseOutcome::AlreadyExpired
+        | ReleaseOutcome::TakenOver { .. }
+        | ReleaseOutcome::Superseded { .. }
+            if was_released =>
+        {
             app.known.gave_back(&token.name, &token.holder);
             Ok(no_content())
         }
@@ -142,6 +146,11 @@ pub(crate) async fn release(ask: Box<Ask>) -> Result<Response, Problem> {
         ReleaseOutcome::TakenOver { by } => {
             let why = format!("it had run out before, and {by} holds it now");
             Err(problem::lost(name, fence, &why, Some(&by)))
+        }
+        ReleaseOutcome::Superseded { .. } => {
+            let why = "it had run out or was released before, or was taken away by force, and others \
+                       had the lock since";
+            Err(problem::lost(name, fence, why, None))
         }
         ReleaseOutcome::Unknown { nodes } => {
             let detail = format!(
