@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use leasehold::{
-    AcquireError, ExtendError, Fence, ForceReleaseError, InitError, InspectError, Loss, NodeError,
-    NodeReports, OpenError, Owner, ReleaseOutcome,
+    AcquireError, ExtendError, Fence, ForceReleaseError, InitError, InspectError, LeaseToken, Loss,
+    NodeError, NodeReports, OpenError, Owner, ReleaseOutcome,
 };
 use leasehold_server::ServerError;
 use thiserror::Error;
@@ -75,6 +75,10 @@ pub(crate) enum Failure {
     Extend(#[from] ExtendError),
     #[error("{0}")]
     TakenOver(String),
+    #[error(
+        "lock `{name}` (fence {fence}): the lease was over before it could be handed out, and was given back"
+    )]
+    Over { name: String, fence: Fence },
     #[error("{text}: {nodes}")]
     NoQuorum { text: String, nodes: NodeReports },
     #[error("{0}")]
@@ -137,7 +141,9 @@ impl From<&Failure> for Exit {
                 std::io::ErrorKind::NotFound => Self::NotFound,
                 _ => Self::NotExecutable,
             },
-            Failure::Extend(ExtendError::Lost(_)) | Failure::TakenOver(_) => Self::Lost,
+            Failure::Extend(ExtendError::Lost(_))
+            | Failure::TakenOver(_)
+            | Failure::Over { .. } => Self::Lost,
             Failure::Extend(ExtendError::NoQuorum { nodes, .. }) => missing(nodes),
             Failure::Extend(_) => Self::Usage,
             Failure::NoQuorum { nodes, .. } => missing(nodes),
@@ -167,6 +173,11 @@ impl From<&Failure> for Exit {
 }
 
 impl Failure {
+    /// Nothing is left of what is to be printed.
+    pub(crate) fn over(token: &LeaseToken) -> Self {
+        Self::Over { name: token.name.to_string(), fence: token.fence }
+    }
+
     /// A release found somebody else where we should be.
     fn taken_over(name: &str, by: &Owner) -> Self {
         Self::TakenOver(format!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::acquire::{lease, uptime};
+use super::acquire::{give_back, print, uptime};
 use crate::context::Context;
 use crate::duration::{self, short};
 use crate::exit::{Exit, Failure};
@@ -37,10 +37,9 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
             return Err(error.into());
         }
     };
-    if context.output.json {
-        context.output.object(&lease(&token, uptime, left))?;
-    } else {
-        context.output.text(&token.to_string())?;
+    if !print(context, &token, uptime, left)? {
+        give_back(&locks, &token).await;
+        return Err(Failure::over(&token));
     }
     let (name, fence, left) = (&token.name, token.fence, short(left));
     context.output.note(&format!("lock `{name}` is held with fence {fence} for another {left}"));
