@@ -376,6 +376,7 @@ impl Worker<'_> {
         }
         let outcome = match guard.release().await {
             ReleaseOutcome::Released => "released",
+            ReleaseOutcome::HandedOver => "handed over",
             ReleaseOutcome::AlreadyExpired => "already expired",
             ReleaseOutcome::TakenOver { .. } => "taken over",
             ReleaseOutcome::Superseded { .. } => "superseded",

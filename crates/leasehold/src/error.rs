@@ -355,6 +355,9 @@ pub enum ExtendError {
 pub enum ReleaseOutcome {
     /// It was held, and is free now.
     Released,
+    /// It was left to the next waiter of this process, and no node was asked. It was good by our own
+    /// clock; whether it had been taken away by force is found out by whoever has it next.
+    HandedOver,
     /// It had run out before.
     AlreadyExpired,
     /// It had run out before, or was taken away by force, and somebody else holds it now.

@@ -275,14 +275,14 @@ impl Guard {
     /// dropping the future does not take the release back.
     ///
     /// Where somebody else of this process waits for the lock, the lease is left to them instead, and
-    /// no node is asked.
+    /// no node is asked: [`ReleaseOutcome::HandedOver`].
     pub async fn release(self) -> ReleaseOutcome {
         let held = self.held.clone();
         if held.cluster.is_elsewhere() {
             return ReleaseOutcome::Unknown { nodes: held.cluster.refusals() };
         }
         if held.leave() {
-            return ReleaseOutcome::Released;
+            return ReleaseOutcome::HandedOver;
         }
         let (op, limit) = held.begin_release();
         // The guard's drop finds it released already.

@@ -134,6 +134,7 @@ impl Reporter {
     pub(crate) fn released(&self, outcome: &ReleaseOutcome) {
         let outcome = match outcome {
             ReleaseOutcome::Released => "released",
+            ReleaseOutcome::HandedOver => "handed_over",
             ReleaseOutcome::AlreadyExpired => "already_expired",
             ReleaseOutcome::TakenOver { .. } => "taken_over",
             ReleaseOutcome::Superseded { .. } => "superseded",
