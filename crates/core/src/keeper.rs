@@ -126,6 +126,12 @@ impl Keeper {
         self.refresh_above.map_or(self.lease.token, |above| above.max(self.lease.token))
     }
 
+    /// The lease as whoever keeps it from now on has to know it. Nodes that took a refresh no longer
+    /// know the old number, whether or not they were heard.
+    pub fn detached(&self) -> Lease {
+        Lease { token: self.highest_sent(), ..self.lease.clone() }
+    }
+
     /// A release about to be sent at `now`; `is_held` unless it is known to be lost. While the lease is
     /// good, a quorum has its token and keeps it: a node that took a later number and lost it again has
     /// it from somebody else.

@@ -263,9 +263,7 @@ impl Guard {
     pub fn detach(self) -> LeaseToken {
         let mut state = self.held.state();
         self.held.settle_reserve(&mut state, self.held.cluster.now());
-        let mut token = LeaseToken::of(state.keeper.lease());
-        // Nodes that took a refresh no longer know the old number, whether or not we heard from them.
-        token.token = token.token.max(state.keeper.highest_sent());
+        let token = LeaseToken::of(&state.keeper.detached());
         state.abandon_extensions();
         self.held.end(&mut state, Phase::Released);
         token

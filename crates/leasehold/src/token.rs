@@ -11,7 +11,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use leasehold_core::rounds::{Belief, ExtendRound, ExtendStep, ReleaseRound};
+use leasehold_core::rounds::{Belief, ExtendRound, ExtendStep, LeaseClaim, ReleaseRound};
 use leasehold_core::{Fence, Holder, Lease, LockName, LossReason, Request, Ttl};
 
 use crate::Locks;
@@ -130,21 +130,15 @@ impl Locks {
             }
             _ => {}
         }
-        let lease = Lease {
+        let claim = LeaseClaim {
             lock: token.name.clone(),
             holder: token.holder.clone(),
             fence: token.fence,
-            // The nodes may have any number from the first to the last: whether all that was sent before
-            // it was detached arrived nobody knows.
-            token: token.fence,
+            highest: token.token,
             ttl,
-            deadline: now.plus(token.ttl),
-            uncertain: false,
         };
         let limit = cluster.limit.for_ttl(ttl);
-        let round = ExtendRound::new(&lease, cluster.quorum, cluster.drift, now)
-            .refresh(token.token)
-            .unbroken();
+        let (round, lease) = ExtendRound::claim(claim, cluster.quorum, cluster.drift, now);
         let op = cluster.begin_extend(&lease, round, limit);
         op.decided(limit).await;
         let (step, is_lost, ballot) =

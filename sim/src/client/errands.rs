@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::rounds::{Belief, ExtendRound, ExtendStep, ReleaseRound};
+use leasehold_core::rounds::{Belief, ExtendRound, ExtendStep, LeaseClaim, ReleaseRound};
 use leasehold_core::{Fence, Holder, Lease, LockName, Moment, Request, Ttl};
 
 use super::{Act, Client, Doing, HolderTask, Purpose};
@@ -124,10 +124,8 @@ impl Client {
     fn renew(&mut self, time: Time, task: usize, token: Token, ttl: Ttl, acts: &mut Vec<Act>) {
         let now = self.now(time);
         let Token { lock, holder, fence, highest } = token;
-        let deadline = now.plus(ttl.get());
-        let lease = Lease { lock, holder, fence, token: fence, ttl, deadline, uncertain: false };
-        let round = ExtendRound::new(&lease, self.quorum, self.policy.drift, now);
-        let round = round.refresh(highest).unbroken();
+        let claim = LeaseClaim { lock, holder, fence, highest, ttl };
+        let (round, lease) = ExtendRound::claim(claim, self.quorum, self.policy.drift, now);
         let request = round.request(&lease);
         self.holders[task].started = time;
         self.holders[task].doing = Doing::Renewing { round, lease };

@@ -13,7 +13,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use acquire::{AcquireRound, AcquireSpec, AcquireStep, Refusal};
-pub use extend::{ExtendRound, ExtendStep};
+pub use extend::{ExtendRound, ExtendStep, LeaseClaim};
 pub use force::{ForceRound, ForceStep};
 pub use release::{Belief, ReleaseRound, ReleaseStep};
 
