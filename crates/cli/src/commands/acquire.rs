@@ -60,7 +60,7 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
     let guard = ask(&locks, args, context).await?;
     let (uptime, validity) = (uptime(), guard.validity());
     let token = guard.detach();
-    let is_good = print(context, &token, uptime, validity);
+    let is_good = print(context, &token, (uptime, validity), None);
     if !matches!(is_good, Ok(true)) {
         // Nobody got the token, so nobody could give the lock back; or nobody may use it.
         give_back(&locks, &token).await;
@@ -72,20 +72,24 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
     Ok(Exit::Success)
 }
 
-/// Prints a lease of which so much was left at `uptime`, and says whether it is good. The program can
-/// be stopped at any moment, so it looks before and after.
+/// Prints a lease of which so much was left at that uptime, with more members of its object, and says
+/// whether it is good. The program can be stopped at any moment, so it looks before and after.
 pub(crate) fn print(
     context: &Context,
     token: &LeaseToken,
-    read_at: Duration,
-    validity: Duration,
+    (read_at, validity): (Duration, Duration),
+    more: Option<Value>,
 ) -> Result<bool, Failure> {
     let is_over = || uptime() >= read_at + validity;
     if is_over() {
         return Ok(false);
     }
     if context.output.json {
-        context.output.object(&lease(token, read_at, validity))?;
+        let mut object = lease(token, read_at, validity);
+        if let (Some(object), Some(Value::Object(more))) = (object.as_object_mut(), more) {
+            object.extend(more);
+        }
+        context.output.object(&object)?;
     } else {
         context.output.text(&token.to_string())?;
     }
@@ -141,7 +145,7 @@ pub(crate) fn uptime() -> Duration {
 }
 
 /// `leasehold/lease/v1`. What is left counts from `uptime`, which was read before it.
-pub(crate) fn lease(token: &LeaseToken, uptime: Duration, validity: Duration) -> Value {
+fn lease(token: &LeaseToken, uptime: Duration, validity: Duration) -> Value {
     json!({
         "schema": "leasehold/lease/v1",
         "name": token.name.as_str(),

@@ -122,6 +122,21 @@ async fn a_renewal_is_told_while_it_is_worth_something_though_a_node_hangs() {
     assert!(elapsed + left <= 600, "{renewed:?}");
 }
 
+#[tokio::test]
+async fn a_renewal_for_less_than_is_left_tells_that_the_longer_end_stands() {
+    let running = Running::new().await;
+    let (id, _) = running.acquire("l", r#"{"ttl_ms": 600000}"#).await;
+    let path = format!("/v1/leases/{id}/renew");
+    let renewed = running.ask("POST", &path, r#"{"ttl_ms": 20000}"#).await;
+    assert_eq!(renewed.status, 200, "{renewed:?}");
+    assert!(renewed.json["expires_in_ms"].as_u64().unwrap() < 20_000, "{renewed:?}");
+    let kept = renewed.json["nodes_keep_ms"].as_u64().unwrap();
+    assert!((500_000..600_000).contains(&kept), "{renewed:?}");
+    let longer = running.ask("POST", &path, r#"{"ttl_ms": 900000}"#).await;
+    let kept = longer.json["nodes_keep_ms"].as_u64().unwrap();
+    assert!((800_000..900_000).contains(&kept), "{longer:?}");
+}
+
 /// The look waits for a slow node, and meanwhile the lease ends and another gets the lock.
 #[tokio::test]
 async fn a_look_that_took_longer_than_the_lease_had_left_does_not_tell_that_it_is_held() {
