@@ -155,5 +155,6 @@ fn lease(token: &LeaseToken, uptime: Duration, validity: Duration) -> Value {
         "ttl_ms": millis(token.ttl),
         "validity_ms": millis(validity),
         "until_uptime_ms": millis(uptime + validity),
+        "nodes_keep_ms": Value::Null,
     })
 }
