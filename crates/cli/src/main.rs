@@ -21,6 +21,9 @@ use context::Context;
 use exit::{Exit, Failure};
 use settings::{Serve, Settings};
 
+/// The stacks of three threads, and what else is needed until a command runs and has ended.
+const ROOM: usize = 16 * 1024 * 1024;
+
 /// With so many files a command that holds a lock on one node comes through.
 const FILES_MIN: usize = 12;
 
@@ -61,6 +64,7 @@ fn run(args: &Args) -> Result<Exit, Failure> {
     };
     let context = Context::new(&args.global, settings, logs);
     has_enough_files()?;
+    has_enough_memory()?;
     // Threads are for many requests at once; to start them would cost `run` more than its lock.
     let mut builder = match logs {
         Some(_) => tokio::runtime::Builder::new_multi_thread(),
@@ -82,6 +86,18 @@ fn has_enough_files() -> Result<(), Failure> {
             "cannot start: {FILES_MIN} more files have to be opened, and `ulimit -n` forbids it"
         ),
         error,
+    })
+}
+
+/// Where the address space is used up, the next page of a stack is missing, and nothing can say so.
+fn has_enough_memory() -> Result<(), Failure> {
+    let reserved = std::hint::black_box(Vec::<u8>::new()).try_reserve_exact(ROOM);
+    reserved.map_err(|_| Failure::System {
+        what: format!(
+            "cannot start: {} MB more of memory have to be there, and `ulimit -v` forbids it",
+            ROOM / 1024 / 1024
+        ),
+        error: std::io::ErrorKind::OutOfMemory.into(),
     })
 }
 

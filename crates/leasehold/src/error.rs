@@ -120,6 +120,9 @@ pub enum OpenError {
     /// A file cannot be used: the SQLite file, a certificate.
     #[error("{0}")]
     File(String),
+    /// The operating system gives us no thread for a node.
+    #[error("{0}")]
+    Thread(String),
     /// The background thread or runtime cannot be had.
     #[error(
         "cannot start background work: {0}\nhint: call `open` within a tokio runtime, or use `Background::OwnThread`"
