@@ -37,6 +37,11 @@ fn main() -> ExitCode {
         Some(first) if first == child::warden::COMMAND => return child::warden::main(arguments),
         _ => {}
     }
+    if let Err(failure) = has_enough_memory() {
+        let exit = Exit::from(&failure);
+        output::complain(false, &failure, exit);
+        return exit.into();
+    }
     let args = match Args::read() {
         Ok(args) => args,
         Err(error) => {
@@ -64,7 +69,6 @@ fn run(args: &Args) -> Result<Exit, Failure> {
     };
     let context = Context::new(&args.global, settings, logs);
     has_enough_files()?;
-    has_enough_memory()?;
     // Threads are for many requests at once; to start them would cost `run` more than its lock.
     let mut builder = match logs {
         Some(_) => tokio::runtime::Builder::new_multi_thread(),
