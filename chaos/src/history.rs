@@ -112,6 +112,9 @@ pub enum Event {
         sent: u64,
         /// Whether it was told that a quorum has it.
         held: bool,
+        /// Until when, by its own count from when it asked. Histories of before have none.
+        #[serde(default)]
+        until: Option<u64>,
     },
     /// A caller handed in a lease that it does not have.
     Lied {

@@ -376,8 +376,10 @@ impl Worker<'_> {
         }
         let outcome = match guard.release().await {
             ReleaseOutcome::Released => "released",
+            ReleaseOutcome::HandedOver => "handed over",
             ReleaseOutcome::AlreadyExpired => "already expired",
             ReleaseOutcome::TakenOver { .. } => "taken over",
+            ReleaseOutcome::Superseded { .. } => "superseded",
             _ => "unknown",
         };
         self.log.now(Event::GaveBack { op, outcome: outcome.into() })?;

@@ -399,7 +399,12 @@ fn what_is_held_after_it_was_told_to_be_lost_is_found() {
 }
 
 fn look(sent: u64, ms: u64, held: bool) -> At<Event> {
-    at(ms, Event::Looked { op: 1, lock: "l".into(), fence: 10, sent: sent * MS, held })
+    look_until(sent, ms, held.then_some(2_000))
+}
+
+fn look_until(sent: u64, ms: u64, until: Option<u64>) -> At<Event> {
+    let (lock, fence, sent, until) = ("l".into(), 10, sent * MS, until.map(|ms| ms * MS));
+    at(ms, Event::Looked { op: 1, lock, fence, sent, held: until.is_some(), until })
 }
 
 #[test]
@@ -413,6 +418,9 @@ fn a_look_at_what_is_over_or_held_by_another_is_found() {
     assert_told(&with(look(1_003, 1_004, false)), &[]);
     assert_told(&with(look(999, 1_004, true)), &[]);
     assert_told(&with(look(1_003, 1_004, true)), &[OVER]);
+    // Asked before another got the lock, told while it has it, of an end that is still to come.
+    assert_told(&with(look(999, 1_061, true)), &[LOOKS]);
+    assert_told(&with(look_until(999, 1_061, Some(1_060))), &[]);
     let mut beside = with(look(1_060, 1_061, true));
     beside.lives[0]
         .events

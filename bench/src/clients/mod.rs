@@ -90,7 +90,9 @@ impl Client {
             }
             (_, Held::Ideal) => Ok(()),
             (_, Held::Leasehold(guard)) => match guard.release().await {
-                ::leasehold::ReleaseOutcome::Released => Ok(()),
+                ::leasehold::ReleaseOutcome::Released | ::leasehold::ReleaseOutcome::HandedOver => {
+                    Ok(())
+                }
                 ::leasehold::ReleaseOutcome::Unknown { nodes } => {
                     Err(format!("a release was not confirmed: {nodes}"))
                 }

@@ -242,14 +242,14 @@ impl Caller<'_> {
     fn look(&mut self, held: &Held) -> io::Result<()> {
         let sent = boot_nanos();
         let answer = self.see(&held.token)?;
-        let held_still = match answer {
-            Answer::Held { .. } => true,
-            Answer::Lost => false,
+        let until = match answer {
+            Answer::Held { until, .. } => Some(until),
+            Answer::Lost => None,
             _ => return Ok(()),
         };
         let (op, lock) = (held.op, held.token.name.as_str().to_owned());
         let fence = held.token.fence.get();
-        self.log.now(Event::Looked { op, lock, fence, sent, held: held_still })?;
+        self.log.now(Event::Looked { op, lock, fence, sent, held: until.is_some(), until })?;
         Ok(())
     }
 

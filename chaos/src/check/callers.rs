@@ -134,18 +134,22 @@ fn is_caller(life: &Life) -> bool {
     life.events.iter().any(|line| matches!(line.what, Event::Told { .. }))
 }
 
-/// While a caller is told that it has the lock, nobody else believes so.
+/// When a caller reads that it has the lock, and until when, nobody else believes so. What comes after
+/// the end that it tells of misleads nobody.
 pub(super) fn looks(history: &History, sections: &[Section]) -> Finding {
     let start = history.meta.started;
     let (mut looks, mut evidence) = (0, Vec::new());
     for (life, at, event) in events(history) {
-        let Event::Looked { op, lock, fence, sent, held: true } = event else { continue };
+        let Event::Looked { op, lock, fence, held: true, until, .. } = event else { continue };
         looks += 1;
-        let (sent, told) = (sent.saturating_sub(start), at.saturating_sub(start));
+        if until.is_some_and(|until| until <= at) {
+            continue;
+        }
+        let told = at.saturating_sub(start);
         let is_beside = |section: &&Section| {
             section.lock == *lock
                 && section.fence != *fence
-                && section.granted < sent
+                && section.granted < told
                 && section.end() > told
         };
         if let Some(other) = sections.iter().find(is_beside) {

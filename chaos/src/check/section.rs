@@ -103,7 +103,9 @@ fn of_life(life: &Life, start: u64) -> Vec<Section> {
                 section.until = until.max(so_far);
             }),
             Event::GivesBack { op, .. } => change(op, &|section| section.gives_back = Some(at)),
-            Event::GaveBack { op, outcome } if outcome == "released" => {
+            Event::GaveBack { op, outcome }
+                if ["released", "handed over"].contains(&&**outcome) =>
+            {
                 change(op, &|section| section.gave_back = Some(at));
             }
             _ => {}

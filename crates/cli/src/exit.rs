@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use leasehold::{
-    AcquireError, Cause, ExtendError, ForceReleaseError, InitError, InspectError, Loss, NodeError,
-    NodeReport, NodeReports, OpenError, Owner,
+    AcquireError, Cause, ExtendError, Fence, ForceReleaseError, InitError, InspectError,
+    LeaseToken, Loss, NodeError, NodeReport, NodeReports, OpenError, Owner, ReleaseOutcome,
 };
 use leasehold_server::ServerError;
 use thiserror::Error;
@@ -75,6 +75,10 @@ pub(crate) enum Failure {
     Extend(#[from] ExtendError),
     #[error("{0}")]
     TakenOver(String),
+    #[error(
+        "lock `{name}` (fence {fence}): the lease was over before it could be handed out, and was given back"
+    )]
+    Over { name: String, fence: Fence },
     #[error("{text}: {nodes}")]
     NoQuorum { text: String, nodes: NodeReports },
     #[error("{0}")]
@@ -137,7 +141,9 @@ impl From<&Failure> for Exit {
                 std::io::ErrorKind::NotFound => Self::NotFound,
                 _ => Self::NotExecutable,
             },
-            Failure::Extend(ExtendError::Lost(_)) | Failure::TakenOver(_) => Self::Lost,
+            Failure::Extend(ExtendError::Lost(_))
+            | Failure::TakenOver(_)
+            | Failure::Over { .. } => Self::Lost,
             Failure::Extend(ExtendError::NoQuorum { nodes, .. }) => missing(nodes),
             Failure::Extend(_) => Self::Usage,
             Failure::NoQuorum { nodes, .. } => missing(nodes),
@@ -167,12 +173,34 @@ impl From<&Failure> for Exit {
 }
 
 impl Failure {
+    /// Nothing is left of what is to be printed.
+    pub(crate) fn over(token: &LeaseToken) -> Self {
+        Self::Over { name: token.name.to_string(), fence: token.fence }
+    }
+
     /// A release found somebody else where we should be.
-    pub(crate) fn taken_over(name: &str, by: &Owner) -> Self {
+    fn taken_over(name: &str, by: &Owner) -> Self {
         Self::TakenOver(format!(
             "lock `{name}` was not held any more when it was given back: {by} has it, and nobody can \
              tell since when"
         ))
+    }
+
+    /// A release found nobody, and fences that moved on.
+    fn superseded(name: &str, fence: Fence) -> Self {
+        Self::TakenOver(format!(
+            "lock `{name}` was not held any more when it was given back: it was taken away by force, or \
+             others had it since (fence {fence}), and nobody can tell since when"
+        ))
+    }
+
+    /// Why a lease that was given back was not ours any more, if it was not.
+    pub(crate) fn of_release(name: &str, outcome: &ReleaseOutcome) -> Option<Self> {
+        match outcome {
+            ReleaseOutcome::TakenOver { by } => Some(Self::taken_over(name, by)),
+            ReleaseOutcome::Superseded { fence } => Some(Self::superseded(name, *fence)),
+            _ => None,
+        }
     }
 
     /// What a newcomer needs to know beyond what went wrong.

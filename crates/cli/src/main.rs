@@ -21,6 +21,9 @@ use context::Context;
 use exit::{Exit, Failure};
 use settings::{Serve, Settings};
 
+/// The stacks of three threads, and what else is needed until a command runs and has ended.
+const ROOM: usize = 16 * 1024 * 1024;
+
 /// With so many files a command that holds a lock on one node comes through.
 const FILES_MIN: usize = 12;
 
@@ -33,6 +36,11 @@ fn main() -> ExitCode {
         }
         Some(first) if first == child::warden::COMMAND => return child::warden::main(arguments),
         _ => {}
+    }
+    if let Err(failure) = has_enough_memory() {
+        let exit = Exit::from(&failure);
+        output::complain(false, &failure, exit);
+        return exit.into();
     }
     let args = match Args::read() {
         Ok(args) => args,
@@ -82,6 +90,18 @@ fn has_enough_files() -> Result<(), Failure> {
             "cannot start: {FILES_MIN} more files have to be opened, and `ulimit -n` forbids it"
         ),
         error,
+    })
+}
+
+/// Where the address space is used up, the next page of a stack is missing, and nothing can say so.
+fn has_enough_memory() -> Result<(), Failure> {
+    let reserved = std::hint::black_box(Vec::<u8>::new()).try_reserve_exact(ROOM);
+    reserved.map_err(|_| Failure::System {
+        what: format!(
+            "cannot start: {} MB more of memory have to be there, and `ulimit -v` forbids it",
+            ROOM / 1024 / 1024
+        ),
+        error: std::io::ErrorKind::OutOfMemory.into(),
     })
 }
 

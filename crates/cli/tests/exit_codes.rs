@@ -3,6 +3,9 @@
 
 mod support;
 
+use std::fs;
+use std::io::Write as _;
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
@@ -62,6 +65,72 @@ fn a_lock_that_another_has_at_the_release_is_told() {
     assert_eq!(run.end(), Some(79));
     let text = run.complaints();
     assert!(text.contains("lock `l` was not held any more when it was given back: "), "{text}");
+}
+
+#[test]
+fn a_lock_that_was_taken_away_is_told_though_whoever_had_it_next_is_gone() {
+    let place = Place::new();
+    let mut run = place.start(&["run", "--ttl", "1m", "l", "-c", "echo $LEASEHOLD_FENCE; read x"]);
+    let mut hold = place.start(&["hold", "--ttl", "1m", "m"]);
+    let held: serde_json::Value = serde_json::from_str(&hold.line()).unwrap();
+    for (name, fence) in [("l", run.line()), ("m", held["fence"].to_string())] {
+        let force = ["force-release", name, "--reason", "x", "--yes", "--fence", &fence];
+        assert_eq!(code(&place.run(&force)), 0);
+        assert_eq!(code(&place.run(&["run", "-n", name, "--", "true"])), 0);
+    }
+    for mut holder in [run, hold] {
+        holder.close_input();
+        assert_eq!(holder.end(), Some(79));
+        let text = holder.complaints();
+        assert!(text.contains("was not held any more when it was given back: "), "{text}");
+        assert!(text.contains("taken away by force, or others had it since"), "{text}");
+    }
+}
+
+/// A pipe that takes nothing more, and the end to read from.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    while writer.write(&[b'x'; 4096]).is_ok() {}
+    while writer.write(b"x").is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).unwrap();
+    (reader, writer)
+}
+
+/// Whether a thread of the process writes to its standard output, by the call that it is in.
+fn is_printing(process: u32) -> bool {
+    const WRITE: [&str; 2] = ["1 0x1 ", "64 0x1 "];
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    threads.flatten().any(|thread| {
+        let call = fs::read_to_string(thread.path().join("syscall")).unwrap_or_default();
+        WRITE.iter().any(|write| call.starts_with(write))
+    })
+}
+
+#[test]
+fn a_lease_that_is_over_when_its_token_is_out_is_given_back_and_no_success() {
+    let place = Place::new();
+    let long = place.run(&["acquire", "b", "--ttl", "1m"]);
+    let token = String::from_utf8(long.stdout).unwrap();
+    for (name, arguments) in [
+        ("a", &["acquire", "a", "--ttl", "400ms"][..]),
+        ("b", &["extend", token.trim(), "--ttl", "400ms"]),
+    ] {
+        let (mut reader, writer) = full_pipe();
+        let mut command = place.leasehold();
+        let child = command.args(arguments).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        // The writing end in here keeps the pipe open.
+        drop(command);
+        eventually(SOON, "it prints", || is_printing(child.id()));
+        thread::sleep(TTL);
+        let reading = thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+        let output = child.wait_with_output().unwrap();
+        reading.join().unwrap().unwrap();
+        let text = stderr(&output);
+        assert_eq!(code(&output), 79, "{text}");
+        assert!(text.contains("was over before it could be handed out"), "{text}");
+        assert!(place.is_free(name), "{name} is given back");
+    }
 }
 
 #[test]

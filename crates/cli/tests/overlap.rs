@@ -19,12 +19,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::iter::Sum;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use leasehold_judge::Chance;
-use leasehold_testkit::{Need, eventually, skip};
+use leasehold_testkit::{Namespace, Need, eventually, skip};
 use support::{Place, Running, SOON, Signal, boot_nanos, children, five_nodes, send_if_there};
 
 /// Locks that are competed for side by side: much of the time a lock waits for the end of a lease.
@@ -120,6 +120,17 @@ const WAYS: [&str; 5] = [
     "setsid -w \"$0\" \"$@\"; exit",
     "(setsid \"$0\" \"$@\" &)",
 ];
+
+/// Where the machine allows it.
+const NAMESPACE: &str = "unshare -Urpf \"$0\" \"$@\"; exit";
+
+fn ways() -> &'static [&'static str] {
+    static ALL: OnceLock<Vec<&str>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let is_allowed = !Namespace::Processes.skip();
+        WAYS.into_iter().chain(is_allowed.then_some(NAMESPACE)).collect()
+    })
+}
 
 /// Those who watch over a command.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -315,7 +326,7 @@ impl<'a> Competition<'a> {
         // Some are hit at any time after their start, whatever they are about to do.
         let is_early = !fate.is_none() && self.chance.below(3) == 0;
         let early = time(&mut self.chance, Duration::from_millis(100));
-        let way = *self.chance.pick(&WAYS);
+        let way = *self.chance.pick(&ways());
         let mut command = self.place.leasehold();
         command.args(["run", "--ttl", &format!("{}ms", ttl.as_millis()), &self.lock, "--"]);
         command.args(["bash", "-c", way]).arg(std::env::current_exe().unwrap());

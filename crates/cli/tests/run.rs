@@ -3,6 +3,7 @@
 mod support;
 
 use std::fs;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -325,4 +326,70 @@ fn with_few_files_there_is_a_sentence_and_no_panic() {
             assert!(files > 8 || text.contains("`ulimit -n` forbids it"), "{files}: {text}");
         }
     }
+}
+
+/// What becomes of a command under a limit that `sh` sets.
+fn limited(mut shell: std::process::Command, case: &str) -> i32 {
+    let output = shell.output().unwrap();
+    let text = stderr(&output);
+    assert!(!text.contains("panicked"), "{case}: {text}");
+    let code = output.status.code().unwrap_or_else(|| panic!("{case}: {output:?}"));
+    match code {
+        0 => {}
+        69 | 126 => assert!(text.starts_with("leasehold: cannot start"), "{case}: {text}"),
+        code => panic!("{case}: {code}: {text}"),
+    }
+    code
+}
+
+#[test]
+fn with_little_memory_there_is_a_sentence_and_no_panic() {
+    let place = Place::new();
+    let binary = place.leasehold().get_program().display().to_string();
+    let with = |kib: u32, command: &str| {
+        let script = format!("ulimit -c 0; ulimit -v {kib}; exec {binary} {command}");
+        place.leasehold_shell(&script)
+    };
+    // Below that it cannot even be loaded, which is not ours to tell.
+    let starts = |kib: &u32| {
+        let code = with(*kib, "--version").output().unwrap().status.code();
+        [Some(0), Some(69)].contains(&code)
+    };
+    let least = (1..4096).map(|mib| mib * 1024).find(starts).expect("it starts some day");
+    let mut codes = Vec::new();
+    for kib in (least..least + 24 * 1024).step_by(1024) {
+        for command in ["run -n l -- true", "hold -n --for 0 l"] {
+            codes.push(limited(with(kib, command), &format!("{kib} KiB, {command}")));
+        }
+    }
+    assert!(codes.starts_with(&[69, 69]) && codes.ends_with(&[0, 0]), "{codes:?}");
+}
+
+#[test]
+fn with_few_processes_there_is_a_sentence_and_no_panic() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    // Whose processes are all ours: the limit counts those of a user, and root's are not limited.
+    const LONELY: u32 = 61_217;
+    let Some(place) = Place::within(Path::new("/tmp")) else { panic!("no place") };
+    if !rustix::process::getuid().is_root() {
+        let line = "SKIPPED: with_few_processes: a user of its own not found\n";
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+        return;
+    }
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let copy = place.file("leasehold-copy");
+    fs::copy(place.leasehold().get_program(), &copy).unwrap();
+    let mut codes = Vec::new();
+    for processes in 1..12 {
+        for command in ["run -n l -- true", "hold -n --for 0 l"] {
+            // By another name in dash.
+            let limit = format!("ulimit -u {processes} 2>/dev/null || ulimit -p {processes}");
+            let script = format!("{{ {limit}; }} && exec {} {command}", copy.display());
+            let mut shell = place.leasehold_shell(&script);
+            shell.uid(LONELY).gid(LONELY).current_dir(place.path());
+            codes.push(limited(shell, &format!("{processes} processes, {command}")));
+        }
+    }
+    assert!(codes.starts_with(&[69, 69]) && codes.ends_with(&[0, 0]), "{codes:?}");
 }

@@ -27,8 +27,8 @@ mod word;
 /// One question put to all nodes, and what their answers amount to.
 pub mod rounds {
     pub use crate::quorum::{
-        AcquireRound, AcquireSpec, AcquireStep, Ballot, ExtendRound, ExtendStep, ForceRound,
-        ForceStep, Refusal, ReleaseRound, ReleaseStep, Vote,
+        AcquireRound, AcquireSpec, AcquireStep, Ballot, Belief, ExtendRound, ExtendStep,
+        ForceRound, ForceStep, LeaseClaim, Refusal, ReleaseRound, ReleaseStep, Vote,
     };
 }
 

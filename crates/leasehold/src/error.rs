@@ -120,6 +120,9 @@ pub enum OpenError {
     /// A file cannot be used: the SQLite file, a certificate.
     #[error("{0}")]
     File(String),
+    /// The operating system gives us no thread for a node.
+    #[error("{0}")]
+    Thread(String),
     /// The background thread or runtime cannot be had.
     #[error(
         "cannot start background work: {0}\nhint: call `open` within a tokio runtime, or use `Background::OwnThread`"
@@ -355,12 +358,21 @@ pub enum ExtendError {
 pub enum ReleaseOutcome {
     /// It was held, and is free now.
     Released,
+    /// It was left to the next waiter of this process, and no node was asked. It was good by our own
+    /// clock; whether it had been taken away by force is found out by whoever has it next.
+    HandedOver,
     /// It had run out before.
     AlreadyExpired,
     /// It had run out before, or was taken away by force, and somebody else holds it now.
     TakenOver {
         /// Who.
         by: Owner,
+    },
+    /// It was not held any more: others had the lock since, or it was taken away by force. Nobody
+    /// holds it now on a quorum of the nodes, but their fences have moved on.
+    Superseded {
+        /// The highest fence on the nodes.
+        fence: Fence,
     },
     /// Too few nodes answered to tell: at worst it stays until its Ttl is over.
     Unknown {
@@ -375,7 +387,10 @@ impl ReleaseOutcome {
             ReleaseStep::Released => Self::Released,
             ReleaseStep::AlreadyExpired => Self::AlreadyExpired,
             ReleaseStep::TakenOver { by } => Self::TakenOver { by },
-            ReleaseStep::Wait | ReleaseStep::Unknown => Self::Unknown { nodes: nodes() },
+            ReleaseStep::Superseded { fence } => Self::Superseded { fence },
+            ReleaseStep::Wait | ReleaseStep::Look | ReleaseStep::Unknown => {
+                Self::Unknown { nodes: nodes() }
+            }
         }
     }
 }

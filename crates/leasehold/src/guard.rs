@@ -264,9 +264,7 @@ impl Guard {
     pub fn detach(self) -> LeaseToken {
         let mut state = self.held.state();
         self.held.settle_reserved(&mut state, self.held.cluster.now());
-        let mut token = LeaseToken::of(state.keeper.lease());
-        // Nodes that took a refresh no longer know the old number, whether or not we heard from them.
-        token.token = token.token.max(state.keeper.highest_sent());
+        let token = LeaseToken::of(&state.keeper.detached());
         state.abandon_extensions();
         self.held.end(&mut state, Phase::Released);
         token
@@ -276,19 +274,19 @@ impl Guard {
     /// dropping the future does not take the release back.
     ///
     /// Where somebody else of this process waits for the lock, the lease is handed to them instead, and
-    /// no node is asked.
+    /// no node is asked: [`ReleaseOutcome::HandedOver`].
     pub async fn release(self) -> ReleaseOutcome {
         let held = self.held.clone();
         if held.cluster.is_elsewhere() {
             return ReleaseOutcome::Unknown { nodes: held.cluster.refusals() };
         }
         if held.hand_off() {
-            return ReleaseOutcome::Released;
+            return ReleaseOutcome::HandedOver;
         }
         let (op, limit) = held.begin_release();
         // The guard's drop finds it released already.
         drop(self);
-        op.decided(limit).await;
+        held.cluster.release_ended(&op, &held.lock, limit).await;
         held.cluster.queues.freed(&held.lock);
         op.with(|round| {
             let nodes = || NodeReports::of(held.cluster.node_ids(), round.ballot());
@@ -639,11 +637,10 @@ impl Held {
     fn begin_release(self: &Arc<Self>) -> (Arc<Op<ReleaseRound>>, Duration) {
         let mut state = self.state();
         state.abandon_extensions();
-        let lease = state.keeper.lease();
         let now = self.cluster.now();
-        let was_valid = matches!(state.phase, Phase::Held) && now < lease.deadline;
-        let limit = self.cluster.limit.for_ttl(lease.ttl);
-        let round = ReleaseRound::new(self.holder.clone(), self.cluster.quorum, was_valid, now);
+        let limit = self.cluster.limit.for_ttl(state.keeper.lease().ttl);
+        let is_held = matches!(state.phase, Phase::Held);
+        let round = state.keeper.release(self.cluster.quorum, now, is_held);
         let op = Op::new(&self.cluster, round);
         let request = Request::Release { lock: self.lock.clone(), holder: self.holder.clone() };
         self.cluster.ask_all_here(&op, 0, request, limit);

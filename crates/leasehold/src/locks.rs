@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::rounds::{ForceRound, ForceStep};
-use leasehold_core::{Drift, Fence, LockName, NodeError, Owner, Reply, Request};
+use leasehold_core::{Drift, Fence, LockName, NodeError, Owner, Reply, Request, Sighting};
 
-use crate::driver::{Cluster, Gather};
+use crate::driver::{Cluster, Decides as _, Gather};
 use crate::error::{
     ForceReleaseError, InspectError, NodeReport, NodeReports, OpenError, OptionsError,
 };
@@ -68,8 +68,19 @@ impl Locks {
         LockRequest::new(self.cluster.clone(), name.as_ref(), self.label.clone())
     }
 
-    /// Who holds the lock called `name`, as each node sees it.
+    /// Who holds the lock called `name`, as each node sees it. What is left counts from when this
+    /// returns: an owner that can have expired while slow nodes were waited for is not among the
+    /// answers.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockStatus, InspectError> {
+        Ok(self.told_now(&self.inspect_as_answered(name).await?))
+    }
+
+    /// As [`Self::inspect`], with what each node said when it was asked: for judging what the nodes
+    /// did, not for telling who holds the lock now.
+    pub async fn inspect_as_answered(
+        &self,
+        name: impl AsRef<str>,
+    ) -> Result<LockStatus, InspectError> {
         self.cluster.check_home()?;
         let lock = LockName::new(name).map_err(OptionsError::from)?;
         let request = Request::Inspect { lock: lock.clone() };
@@ -78,11 +89,22 @@ impl Locks {
             Reply::Seen(sighting) => Some(sighting),
             _ => None,
         })?;
-        Ok(LockStatus { name: lock, nodes })
+        Ok(LockStatus { name: lock, nodes, asked_at: gather.asked_at(), is_ending: false })
     }
 
-    /// All locks that are held and whose names begin with `prefix`, sorted by name.
+    /// All locks that are held and whose names begin with `prefix`, sorted by name. As with
+    /// [`Self::inspect`], what is left counts from when this returns.
     pub async fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<LockStatus>, InspectError> {
+        let answered = self.list_as_answered(prefix).await?;
+        let told = answered.iter().map(|status| self.told_now(status));
+        Ok(told.filter(|status| status.owner().is_some()).collect())
+    }
+
+    /// As [`Self::list`], with what each node said when it was asked.
+    pub async fn list_as_answered(
+        &self,
+        prefix: impl AsRef<str>,
+    ) -> Result<Vec<LockStatus>, InspectError> {
         self.cluster.check_home()?;
         let request = Request::List { prefix: prefix.as_ref().to_owned() };
         let mut gather = self.cluster.gather(request, 10 * LOOK_LIMIT).await;
@@ -90,7 +112,19 @@ impl Locks {
             Reply::Locks(locks) => Some(locks),
             _ => None,
         })?;
-        Ok(status::merge(nodes))
+        Ok(status::merge(nodes, gather.asked_at()))
+    }
+
+    /// What may be told now of what the nodes said: what is left is less by the time that passed since
+    /// they were asked and by the drift allowance, and owners that can have expired are left out.
+    pub fn told_now(&self, status: &LockStatus) -> LockStatus {
+        let (now, drift) = (self.cluster.now(), self.cluster.drift);
+        let told = |sighting: Sighting| sighting.told_at(now, status.asked_at, drift);
+        let (name, nodes) = (status.name.clone(), status.nodes.iter().cloned());
+        let nodes = nodes.map(|(node, seen)| (node, seen.map(told))).collect();
+        let mut told = LockStatus { name, nodes, asked_at: now, is_ending: status.is_ending };
+        told.is_ending |= told.owner().is_none() && status.owner().is_some();
+        told
     }
 
     /// Waits until every node that answers has carried out what it was asked so far, at most a
@@ -171,7 +205,8 @@ impl Locks {
         let moved_on =
             |found| ForceReleaseError::FenceMovedOn { lock: lock.clone(), expected, found };
         let no_quorum = |nodes| ForceReleaseError::NoQuorum { lock: lock.clone(), nodes };
-        let status = match self.inspect(lock.as_str()).await {
+        // Whoever has it may have extended it since: the round finds out.
+        let status = match self.inspect_as_answered(lock.as_str()).await {
             Ok(status) => status,
             Err(InspectError::NoQuorum { nodes }) => return Err(no_quorum(nodes)),
             Err(InspectError::Options(error)) => return Err(error.into()),

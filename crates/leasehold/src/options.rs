@@ -301,7 +301,10 @@ impl Builder {
             }
             #[cfg(feature = "sqlite")]
             [Backend::Sqlite { path }] => {
-                let file = |error: sqlite::SqliteError| OpenError::File(error.to_string());
+                let file = |error: sqlite::SqliteError| match error {
+                    sqlite::SqliteError::Thread { .. } => OpenError::Thread(error.to_string()),
+                    error => OpenError::File(error.to_string()),
+                };
                 let path = match path {
                     Some(path) => path.clone(),
                     None => sqlite::default_path().map_err(file)?,

@@ -19,6 +19,10 @@ pub struct LockStatus {
     pub name: LockName,
     /// What each node says, in the order of the member list.
     pub nodes: Vec<(NodeId, Result<Sighting, NodeError>)>,
+    /// What is left counts from then.
+    pub(crate) asked_at: Moment,
+    /// Whether an owner was left out because its time can be over.
+    pub(crate) is_ending: bool,
 }
 
 /// Whether a lock is held.
@@ -28,7 +32,8 @@ pub enum LockState {
     Free,
     /// A quorum has the same owner.
     Held,
-    /// Some nodes have an owner, no owner has a quorum: an attempt under way, or what is left of one.
+    /// Some nodes have an owner, no owner has a quorum: an attempt under way, or what is left of one. Also
+    /// if an owner's time can be over by now.
     Split,
 }
 
@@ -52,6 +57,7 @@ impl LockStatus {
         match (self.holder(), self.owner()) {
             (Some(_), _) => LockState::Held,
             (None, Some(_)) => LockState::Split,
+            (None, None) if self.is_ending => LockState::Split,
             (None, None) => LockState::Free,
         }
     }
@@ -120,7 +126,10 @@ impl LockStatus {
 }
 
 /// Joins what the nodes list into one status per lock.
-pub(crate) fn merge(answers: Vec<(NodeId, Result<Vec<Sighting>, NodeError>)>) -> Vec<LockStatus> {
+pub(crate) fn merge(
+    answers: Vec<(NodeId, Result<Vec<Sighting>, NodeError>)>,
+    asked_at: Moment,
+) -> Vec<LockStatus> {
     let names: BTreeMap<LockName, ()> = answers
         .iter()
         .filter_map(|(_, listed)| listed.as_ref().ok())
@@ -139,6 +148,8 @@ pub(crate) fn merge(answers: Vec<(NodeId, Result<Vec<Sighting>, NodeError>)>) ->
         .map(|name| LockStatus {
             nodes: answers.iter().map(|(id, listed)| (id.clone(), look(&name, listed))).collect(),
             name,
+            asked_at,
+            is_ending: false,
         })
         .collect()
 }
@@ -256,7 +267,8 @@ mod tests {
                 ..Sighting::by_voter(lock.clone(), Some(owner.clone()), None, fence)
             };
             let nodes = vec![(NodeId::new("n"), Ok(sighting))];
-            LockStatus { name: lock.clone(), nodes }.since(now)
+            let asked_at = Moment::default();
+            LockStatus { name: lock.clone(), nodes, asked_at, is_ending: false }.since(now)
         };
         assert_eq!(held(Some(990)), Some(now - Duration::from_secs(10)));
         assert_eq!(held(None), None, "an engine's fence is no time");

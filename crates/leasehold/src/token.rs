@@ -11,7 +11,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use leasehold_core::rounds::{ExtendRound, ExtendStep, ReleaseRound};
+use leasehold_core::rounds::{Belief, ExtendRound, ExtendStep, LeaseClaim, ReleaseRound};
 use leasehold_core::{Fence, Holder, Lease, LockName, LossReason, Request, Ttl};
 
 use crate::Locks;
@@ -130,21 +130,15 @@ impl Locks {
             }
             _ => {}
         }
-        let lease = Lease {
+        let claim = LeaseClaim {
             lock: token.name.clone(),
             holder: token.holder.clone(),
             fence: token.fence,
-            // The nodes may have any number from the first to the last: whether all that was sent before
-            // it was detached arrived nobody knows.
-            token: token.fence,
+            highest: token.token,
             ttl,
-            deadline: now.plus(token.ttl),
-            uncertain: false,
         };
         let limit = cluster.limit.for_ttl(ttl);
-        let round = ExtendRound::new(&lease, cluster.quorum, cluster.drift, now)
-            .refresh(token.token)
-            .unbroken();
+        let (round, lease) = ExtendRound::claim(claim, cluster.quorum, cluster.drift, now);
         let op = cluster.begin_extend(&lease, round, limit);
         op.decided(limit).await;
         let (step, is_lost, ballot) =
@@ -170,11 +164,12 @@ impl Locks {
         let cluster = self.cluster();
         let limit = Ttl::new(token.ttl).map_or(cluster.limit.time, |t| cluster.limit.for_ttl(t));
         // Whether it was still good only the nodes can tell.
-        let round = ReleaseRound::new(token.holder.clone(), cluster.quorum, false, cluster.now());
+        let (holder, now) = (token.holder.clone(), cluster.now());
+        let round = ReleaseRound::new(holder, token.token, cluster.quorum, Belief::Unknown, now);
         let op = Op::new(cluster, round);
         let request = Request::Release { lock: token.name.clone(), holder: token.holder.clone() };
         cluster.ask_all(&op, 0, request, limit);
-        op.decided(limit).await;
+        cluster.release_ended(&op, &token.name, limit).await;
         op.with(|round| {
             let nodes = || NodeReports::of(cluster.node_ids(), round.ballot());
             ReleaseOutcome::of(round.step(), nodes)

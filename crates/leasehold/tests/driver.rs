@@ -12,8 +12,8 @@ use leasehold::clock::{Clock, SystemClock};
 use leasehold::node::{Ask, Node, NodeId};
 use leasehold::nodes::memory::MemoryNode;
 use leasehold::{
-    AcquireError, Background, Fence, ForceReleaseError, Holder, LockName, Locks, Owner,
-    ReleaseOutcome, RetryPolicy,
+    AcquireError, Background, Fence, ForceReleaseError, Holder, LockName, LockState, LockStatus,
+    Locks, Owner, ReleaseOutcome, RetryPolicy,
 };
 use leasehold_core::{Moment, NodeError, Record, Reply, Request, Ttl, WallMicros};
 use tokio::sync::watch;
@@ -47,6 +47,58 @@ async fn what_is_left_counts_from_what_was_read_before_it() {
     let stopped = || clock.slept_ms.fetch_add(3000, Ordering::SeqCst);
     let (_, left) = locks.extend_since(&token, stopped).await.unwrap();
     assert!(left <= ttl - Duration::from_secs(3), "{left:?}");
+}
+
+/// A memory node beside which looks take long, by the clock of whoever looks.
+struct SlowToShow {
+    inner: MemoryNode,
+    clock: Arc<SleepyClock>,
+    takes_ms: AtomicU64,
+}
+
+impl Node for SlowToShow {
+    fn id(&self) -> &NodeId {
+        self.inner.id()
+    }
+
+    fn ask(&self, ask: Ask) {
+        if let Request::Inspect { .. } | Request::List { .. } = &*ask.request {
+            let takes = self.takes_ms.load(Ordering::SeqCst);
+            self.clock.slept_ms.fetch_add(takes, Ordering::SeqCst);
+        }
+        self.inner.ask(ask);
+    }
+
+    fn generation(&self) -> watch::Receiver<u64> {
+        self.inner.generation()
+    }
+}
+
+#[tokio::test]
+async fn a_look_tells_what_is_left_when_it_returns_and_nobody_who_may_be_gone_by_then() {
+    let clock = Arc::new(SleepyClock::default());
+    let inner = MemoryNode::new(NodeId::new("a"), Arc::new(SystemClock));
+    let node = Arc::new(SlowToShow { inner, clock: clock.clone(), takes_ms: 0.into() });
+    let builder = Locks::builder().nodes(vec![node.clone() as Arc<dyn Node>]).clock(clock);
+    let locks = builder.trust_new_nodes().open().await.unwrap();
+    let ttl = Duration::from_secs(20);
+    let token = locks.lock("l").ttl(ttl).manual().acquire().await.unwrap().detach();
+    let left = |status: &LockStatus| status.expires_in().unwrap();
+    let takes = |seconds: u64| node.takes_ms.store(seconds * 1000, Ordering::SeqCst);
+
+    takes(15);
+    for status in [locks.inspect("l").await.unwrap(), locks.list("").await.unwrap().remove(0)] {
+        assert!(status.holder().is_some_and(|owner| owner.is(&token.holder)), "{status:?}");
+        assert!(left(&status) < Duration::from_secs(5), "{status:?}");
+    }
+    takes(20);
+    let status = locks.inspect("l").await.unwrap();
+    assert_eq!((status.state(), status.fence()), (LockState::Split, Some(token.fence)));
+    assert!(locks.list("").await.unwrap().is_empty());
+    // What the node said stays to be had, and whoever has the lock can still be parted from it.
+    let said = locks.inspect_as_answered("l").await.unwrap();
+    assert!(said.holder().is_some() && left(&said) > Duration::from_secs(5), "{said:?}");
+    assert!(locks.force_release("l", token.fence).await.unwrap());
 }
 
 /// A memory node that counts, and that can be told to swallow acquires.

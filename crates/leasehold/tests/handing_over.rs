@@ -121,7 +121,7 @@ async fn the_next_waiter_gets_a_higher_fence_and_nothing_is_released_in_between(
     let held = first(&locks).await;
     let (fence, holder) = (held.fence(), held.holder().clone());
     let waiting = queue_up(&locks);
-    assert_eq!(held.release().await, ReleaseOutcome::Released);
+    assert_eq!(held.release().await, ReleaseOutcome::HandedOver);
     let heir = waiting.await.unwrap();
     assert!(heir.fence() > fence);
     assert_eq!(*heir.holder(), holder);
@@ -179,7 +179,7 @@ async fn what_is_left_to_somebody_who_went_away_is_given_back() {
     let held = first(&locks).await;
     let holder = held.holder().clone();
     let waiting = queue_up(&locks);
-    assert_eq!(held.release().await, ReleaseOutcome::Released);
+    assert_eq!(held.release().await, ReleaseOutcome::HandedOver);
     drop(waiting);
     // Sent by the drop itself, so it is there.
     for scribe in &scribes {
@@ -194,7 +194,7 @@ async fn a_waiter_by_another_name_does_not_hold_under_ours() {
     let held = first(&locks).await;
     let holder = held.holder().clone();
     let waiting = queue_up_as(&locks, "you");
-    assert_eq!(held.release().await, ReleaseOutcome::Released);
+    assert_eq!(held.release().await, ReleaseOutcome::HandedOver);
     let next = waiting.await.unwrap();
     assert_eq!(next.holder().label(), "you");
     for scribe in &scribes {
@@ -212,7 +212,7 @@ async fn a_heir_that_comes_too_late_gives_everything_back_and_starts_afresh() {
     locks.force_release("l", held.fence()).await.unwrap();
     let other = locks.lock("l").holder("other").ttl(Duration::from_millis(100)).manual();
     let _other = other.try_acquire().await.unwrap().expect("it is free");
-    assert_eq!(held.release().await, ReleaseOutcome::Released, "for all that we know");
+    assert_eq!(held.release().await, ReleaseOutcome::HandedOver, "nobody asked the nodes");
     let heir = waiting.await.unwrap();
     assert_ne!(*heir.holder(), holder);
     for scribe in &scribes {
@@ -282,7 +282,7 @@ async fn those_who_wait_get_numbers_that_were_seen_to_and_no_node_is_asked() {
     assert_eq!(asked, (2, 1), "the token was raised once, for all who wait");
     let (mut fence, holder) = (held.fence(), held.holder().clone());
     for next in others {
-        assert_eq!(held.release().await, ReleaseOutcome::Released);
+        assert_eq!(held.release().await, ReleaseOutcome::HandedOver);
         held = next.await.unwrap();
         assert!(held.fence() > fence);
         assert_eq!(*held.holder(), holder);

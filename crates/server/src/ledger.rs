@@ -288,7 +288,9 @@ impl Ledger {
         let (word, event, lost) = match outcome {
             ReleaseOutcome::Released => ("released", "released", None),
             ReleaseOutcome::AlreadyExpired => ("expired", "expired", lost("expired")),
-            ReleaseOutcome::TakenOver { .. } => ("taken_over", "lost", lost("stolen")),
+            ReleaseOutcome::TakenOver { .. } | ReleaseOutcome::Superseded { .. } => {
+                ("taken_over", "lost", lost("stolen"))
+            }
             _ => ("unknown", "", None),
         };
         // How long others had theirs, the id that they hand in does not prove.

@@ -129,7 +129,7 @@ pub(crate) async fn watch_ends(app: Arc<App>) {
 }
 
 async fn look_at_end(app: &App, lock: &LockName, owned: &Owned) {
-    let (at, status) = (Instant::now(), app.locks.inspect(lock.as_str()).await);
+    let (at, status) = (Instant::now(), app.locks.inspect_as_answered(lock.as_str()).await);
     if let Ok(status) = status {
         app.ledger.seen_near_end(owned, &status, at);
     }
@@ -139,7 +139,7 @@ async fn look_at_end(app: &App, lock: &LockName, owned: &Owned) {
 pub(crate) async fn look(app: &App) -> Duration {
     let (at, wall) = (Instant::now(), SystemTime::now());
     // Too few nodes answer: what was seen last stands, and the nodes tell the rest.
-    let Ok(mut locks) = app.locks.list("").await else {
+    let Ok(mut locks) = app.locks.list_as_answered("").await else {
         return at.elapsed();
     };
     locks.retain(|status| status.holder().is_some());
@@ -151,7 +151,7 @@ pub(crate) async fn look(app: &App) -> Duration {
 /// Looks at one lock.
 pub(crate) async fn look_at(app: &App, lock: &LockName) {
     let at = Instant::now();
-    if let Ok(status) = app.locks.inspect(lock.as_str()).await {
+    if let Ok(status) = app.locks.inspect_as_answered(lock.as_str()).await {
         app.ledger.seen(&status, at);
     }
 }

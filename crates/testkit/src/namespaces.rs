@@ -11,6 +11,8 @@ pub enum Namespace {
     Mounts,
     /// Its boot clock, ahead of the machine's by so many seconds; behind it, if that is negative.
     BootClock(i64),
+    /// Its processes and their users: all below its first process end with that one.
+    Processes,
 }
 
 impl Namespace {
@@ -19,6 +21,7 @@ impl Namespace {
         let mut command = Command::new("unshare");
         match self {
             Self::Mounts => command.arg("--mount"),
+            Self::Processes => command.args(["--user", "--map-root-user", "--pid", "--fork"]),
             Self::BootClock(ahead) => command.args(["--time", "--boottime"]).arg(ahead.to_string()),
         };
         command

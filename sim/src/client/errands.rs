@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::rounds::{ExtendRound, ExtendStep, ReleaseRound};
+use leasehold_core::rounds::{Belief, ExtendRound, ExtendStep, LeaseClaim, ReleaseRound};
 use leasehold_core::{Fence, Holder, Lease, LockName, Moment, Request, Ttl};
 
 use super::{Act, Client, Doing, HolderTask, Purpose};
@@ -109,7 +109,8 @@ impl Client {
             }
             Wish::Release { token } => {
                 self.holders[task].errand = Some(errand(Duration::ZERO));
-                let round = ReleaseRound::new(token.holder.clone(), self.quorum, false, asked);
+                let (value, highest) = (token.holder.clone(), token.highest);
+                let round = ReleaseRound::new(value, highest, self.quorum, Belief::Unknown, asked);
                 self.holders[task].doing = Doing::Releasing(round);
                 self.new_op(task);
                 let request = Request::Release { lock: token.lock, holder: token.holder };
@@ -123,10 +124,8 @@ impl Client {
     fn renew(&mut self, time: Time, task: usize, token: Token, ttl: Ttl, acts: &mut Vec<Act>) {
         let now = self.now(time);
         let Token { lock, holder, fence, highest } = token;
-        let deadline = now.plus(ttl.get());
-        let lease = Lease { lock, holder, fence, token: fence, ttl, deadline, uncertain: false };
-        let round = ExtendRound::new(&lease, self.quorum, self.policy.drift, now);
-        let round = round.refresh(highest).unbroken();
+        let claim = LeaseClaim { lock, holder, fence, highest, ttl };
+        let (round, lease) = ExtendRound::claim(claim, self.quorum, self.policy.drift, now);
         let request = round.request(&lease);
         self.holders[task].started = time;
         self.holders[task].doing = Doing::Renewing { round, lease };

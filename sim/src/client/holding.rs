@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::rounds::{
-    AcquireRound, AcquireStep, ExtendStep, Refusal, ReleaseRound, ReleaseStep,
+    AcquireRound, AcquireStep, Belief, ExtendStep, Refusal, ReleaseRound, ReleaseStep,
 };
 use leasehold_core::{
     Backoff, Chain, Ends, Holder, Keeper, KeeperStep, Lease, Request, Reserved, RetryPolicy,
@@ -335,7 +335,9 @@ impl Client {
         acts: &mut Vec<Act>,
     ) {
         let now = self.now(time);
-        let round = ReleaseRound::new(lease.holder.clone(), self.quorum, was_valid, now);
+        let (value, token) = (lease.holder.clone(), lease.token);
+        let belief = if was_valid { Belief::Valid } else { Belief::Over };
+        let round = ReleaseRound::new(value, token, self.quorum, belief, now);
         self.holders[holder].doing = Doing::Releasing(round);
         self.new_op(holder);
         let request = Request::Release { lock: lease.lock.clone(), holder: lease.holder.clone() };

@@ -15,7 +15,7 @@
 //! | `leftovers` | `signal`, `processes`: it was sent to these, which the command left           |
 //! | `defies`    | `process`, `reason`: it stays in spite of all signals                         |
 //! | `ended`     | `code`: as a shell says it, 128 + N for signal N                              |
-//! | `released`  | `outcome`: `released`, `already_expired`, `taken_over` or `unknown`           |
+//! | `released`  | `outcome`: `released`, `already_expired`, `taken_over`, `superseded`, `unknown` |
 //!
 //! Fields may be added; none is removed or changes its meaning without another `schema`.
 
@@ -134,8 +134,10 @@ impl Reporter {
     pub(crate) fn released(&self, outcome: &ReleaseOutcome) {
         let outcome = match outcome {
             ReleaseOutcome::Released => "released",
+            ReleaseOutcome::HandedOver => "handed_over",
             ReleaseOutcome::AlreadyExpired => "already_expired",
             ReleaseOutcome::TakenOver { .. } => "taken_over",
+            ReleaseOutcome::Superseded { .. } => "superseded",
             _ => "unknown",
         };
         self.tell("released", json!({ "outcome": outcome }), None);

@@ -393,7 +393,11 @@ impl Supervisor<'_> {
             terminal.finish(group, true);
         }
         let outlived = self.outlived(SystemClock.now().as_nanos());
-        let died = || Failure::GuardianDied(self.report.name.clone());
+        let excuse = if self.group.is_none() { self.guardian.excuse() } else { None };
+        let died = || match excuse {
+            Some(error) => Failure::Guardian(error),
+            None => Failure::GuardianDied(self.report.name.clone()),
+        };
         Outcome { result: Err(outlived.unwrap_or_else(died)), is_gone: true }
     }
 }

@@ -27,7 +27,8 @@ const LABEL_BYTES_MAX: usize = 200;
                   lease=$(leasehold acquire deploy --ttl 5m -w 30s) || exit\n  \
                   ./step-1.sh && leasehold extend \"$lease\" && ./step-2.sh\n  \
                   leasehold release \"$lease\"\n\n\
-                  Exit codes: 0 acquired; 75 held by another; 69 no quorum or backend; 77 refused."
+                  Exit codes: 0 acquired; 75 held by another; 69 no quorum or backend; 77 refused; \
+                  79 acquired, but over before it was printed."
 )]
 pub(crate) struct Args {
     /// How long the lock stays taken; needed here, or as LEASEHOLD_TTL, or in the settings file
@@ -59,19 +60,46 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
     let guard = ask(&locks, args, context).await?;
     let (uptime, validity) = (uptime(), guard.validity());
     let token = guard.detach();
-    let answer = if context.output.json {
-        context.output.object(&lease(&token, uptime, validity))
-    } else {
-        context.output.text(&token.to_string())
-    };
-    if let Err(failure) = answer {
-        // Nobody got the token, so nobody could give the lock back.
-        let _ = locks.release(&token).await;
-        return Err(failure);
+    let is_good = print(context, &token, (uptime, validity), None);
+    if !matches!(is_good, Ok(true)) {
+        // Nobody got the token, so nobody could give the lock back; or nobody may use it.
+        give_back(&locks, &token).await;
+        is_good?;
+        return Err(Failure::over(&token));
     }
     let (name, fence, left) = (&token.name, token.fence, short(validity));
     context.output.note(&format!("lock `{name}` is held with fence {fence} for {left}"));
     Ok(Exit::Success)
+}
+
+/// Prints a lease of which so much was left at that uptime, with more members of its object, and says
+/// whether it is good. The program can be stopped at any moment, so it looks before and after.
+pub(crate) fn print(
+    context: &Context,
+    token: &LeaseToken,
+    (read_at, validity): (Duration, Duration),
+    more: Option<Value>,
+) -> Result<bool, Failure> {
+    let is_over = || uptime() >= read_at + validity;
+    if is_over() {
+        return Ok(false);
+    }
+    if context.output.json {
+        let mut object = lease(token, read_at, validity);
+        if let (Some(object), Some(Value::Object(more))) = (object.as_object_mut(), more) {
+            object.extend(more);
+        }
+        context.output.object(&object)?;
+    } else {
+        context.output.text(&token.to_string())?;
+    }
+    Ok(!is_over())
+}
+
+/// What is over at the nodes, too, is another's or nobody's, and stays so.
+pub(crate) async fn give_back(locks: &Locks, token: &LeaseToken) {
+    let _ = locks.release(token).await;
+    locks.settle().await;
 }
 
 async fn ask(locks: &Locks, args: &Args, context: &Context) -> Result<Guard, Failure> {
@@ -117,7 +145,7 @@ pub(crate) fn uptime() -> Duration {
 }
 
 /// `leasehold/lease/v1`. What is left counts from `uptime`, which was read before it.
-pub(crate) fn lease(token: &LeaseToken, uptime: Duration, validity: Duration) -> Value {
+fn lease(token: &LeaseToken, uptime: Duration, validity: Duration) -> Value {
     json!({
         "schema": "leasehold/lease/v1",
         "name": token.name.as_str(),
@@ -127,5 +155,6 @@ pub(crate) fn lease(token: &LeaseToken, uptime: Duration, validity: Duration) ->
         "ttl_ms": millis(token.ttl),
         "validity_ms": millis(validity),
         "until_uptime_ms": millis(uptime + validity),
+        "nodes_keep_ms": Value::Null,
     })
 }

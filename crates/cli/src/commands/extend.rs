@@ -2,11 +2,17 @@
 
 use std::time::Duration;
 
-use super::acquire::{lease, uptime};
+use leasehold::{LeaseToken, Locks};
+use serde_json::json;
+
+use super::acquire::{give_back, print, uptime};
 use crate::context::Context;
-use crate::duration::{self, short};
+use crate::duration::{self, millis, short};
 use crate::exit::{Exit, Failure};
 use crate::given::Given;
+
+/// One part in so many may be spent to find out how long the nodes keep it.
+const OF_WHAT_IS_LEFT: u32 = 8;
 
 /// Extend a lease that `acquire` printed
 #[derive(Debug, clap::Args)]
@@ -18,7 +24,7 @@ use crate::given::Given;
                   77 refused."
 )]
 pub(crate) struct Args {
-    /// How long it shall last from now on [default: as before]
+    /// How long it shall last from now on [default: as before]; shortens nothing
     #[arg(short = 't', long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
     /// What `acquire` printed; - reads it from standard input, @FILE from a file
@@ -37,12 +43,32 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
             return Err(error.into());
         }
     };
-    if context.output.json {
-        context.output.object(&lease(&token, uptime, left))?;
-    } else {
-        context.output.text(&token.to_string())?;
+    let kept = match args.ttl {
+        Some(_) => kept(&locks, &token, left / OF_WHAT_IS_LEFT).await,
+        None => None,
+    };
+    let more = args.ttl.map(|_| json!({"nodes_keep_ms": kept.map(millis)}));
+    if !print(context, &token, (uptime, left), more)? {
+        give_back(&locks, &token).await;
+        return Err(Failure::over(&token));
     }
     let (name, fence, left) = (&token.name, token.fence, short(left));
     context.output.note(&format!("lock `{name}` is held with fence {fence} for another {left}"));
+    // Without an older end the nodes keep it for the ttl at most.
+    if let Some(kept) = kept.filter(|kept| *kept > token.ttl) {
+        context.output.note(&format!(
+            "its end before was later and stands: the nodes keep lock `{name}` from others for another \
+             {}, unless it is released",
+            short(kept)
+        ));
+    }
     Ok(Exit::Success)
+}
+
+/// For how long the nodes keep a lease, if enough of them say so in time.
+async fn kept(locks: &Locks, token: &LeaseToken, limit: Duration) -> Option<Duration> {
+    let status =
+        tokio::time::timeout(limit, locks.inspect(token.name.as_str())).await.ok()?.ok()?;
+    let is_ours = status.holder().is_some_and(|owner| owner.is(&token.holder));
+    status.expires_in().filter(|_| is_ours)
 }

@@ -7,7 +7,7 @@
 use std::io::Read;
 use std::time::Duration;
 
-use leasehold::{ReleaseOutcome, ValidityError};
+use leasehold::ValidityError;
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -78,9 +78,9 @@ pub(crate) async fn exec(hold: &Args, context: &Context) -> Result<Exit, Failure
     }
     let released = guard.release().await;
     report.released(&released);
-    match (lost, released) {
+    match (lost, Failure::of_release(&hold.name, &released)) {
         (Err(ValidityError::Lost(loss)), _) => Err(Failure::LostHold(loss)),
-        (_, ReleaseOutcome::TakenOver { by }) => Err(Failure::taken_over(&hold.name, &by)),
+        (_, Some(failure)) => Err(failure),
         _ => Ok(Exit::Success),
     }
 }

@@ -14,7 +14,7 @@ use crate::given::Given;
                   is nothing left to release, and a note says so.\n\n\
                   Example:\n  lease=$(leasehold acquire db --ttl 1m)\n  \
                   trap 'echo \"$lease\" | leasehold release -' EXIT\n\n\
-                  Exit codes: 0 released, or had run out; 79 somebody else holds it by now; 69 too \
+                  Exit codes: 0 released, or had run out; 79 somebody else has or had it since; 69 too \
                   few nodes answered, at worst it stays until its ttl is over; 77 refused."
 )]
 pub(crate) struct Args {
@@ -33,6 +33,7 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
         ReleaseOutcome::Released => ("released", None),
         ReleaseOutcome::AlreadyExpired => ("already_expired", None),
         ReleaseOutcome::TakenOver { by } => ("taken_over", Some(by.to_string())),
+        ReleaseOutcome::Superseded { .. } => ("superseded", None),
         _ => ("unknown", None),
     };
     if context.output.json {
@@ -52,6 +53,13 @@ pub(crate) async fn exec(args: &Args, context: &Context) -> Result<Exit, Failure
         ReleaseOutcome::TakenOver { by } => {
             return Err(Failure::TakenOver(format!(
                 "lock `{name}` (fence {}) had run out before, and {by} holds it now",
+                token.fence
+            )));
+        }
+        ReleaseOutcome::Superseded { fence } => {
+            return Err(Failure::TakenOver(format!(
+                "lock `{name}` (fence {}) had run out, been released or been taken away before, and \
+                 its fence is {fence} by now",
                 token.fence
             )));
         }

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use leasehold::{Guard, ReleaseOutcome, ValidityError};
+use leasehold::{Guard, ValidityError};
 use rustix::process::Signal;
 
 use crate::child::report::Reporter;
@@ -81,8 +81,9 @@ pub(crate) async fn exec(run: &Args, context: &Context) -> Result<Exit, Failure>
     if outcome.is_gone {
         let released = guard.release().await;
         report.released(&released);
-        if let (Ok(_), ReleaseOutcome::TakenOver { by }) = (&outcome.result, released) {
-            outcome.result = Err(Failure::taken_over(&run.name, &by));
+        if let (Ok(_), Some(failure)) = (&outcome.result, Failure::of_release(&run.name, &released))
+        {
+            outcome.result = Err(failure);
         }
     } else {
         // Not given back: whatever is left of the command keeps others out until the lease ends.

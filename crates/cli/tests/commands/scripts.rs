@@ -90,6 +90,22 @@ fn what_lapsed_is_lost_and_what_another_took_over_is_an_error() {
 }
 
 #[test]
+fn an_extension_for_less_than_is_left_says_that_the_longer_end_stands() {
+    for desk in Desk::each() {
+        let token = desk.acquire_for("job", "25s");
+        let extended = desk.run(&["extend", &token, "-t", "5s"]).expect(0);
+        let stands = "its end before was later and stands";
+        assert!(extended.err.contains(stands), "{extended:?}");
+        let extended = desk.run(&["extend", &token, "-t", "5s", "--json"]).expect(0).object();
+        let kept = extended["nodes_keep_ms"].as_u64().unwrap();
+        assert!((10_000..25_000).contains(&kept), "{extended}");
+        assert!(extended["validity_ms"].as_u64().unwrap() < 5_000, "{extended}");
+        let longer = desk.run(&["extend", &token, "-t", "28s"]).expect(0);
+        assert!(!longer.err.contains(stands), "{longer:?}");
+    }
+}
+
+#[test]
 fn waiting_ends_when_the_lock_is_free_or_the_time_is_over() {
     for desk in Desk::each() {
         desk.acquire_for("job", "800ms");

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::hold::Reserved;
-use crate::quorum::{ExtendRound, ExtendStep};
+use crate::quorum::{Belief, ExtendRound, ExtendStep, ReleaseRound};
 use crate::{Drift, Fence, Lease, Moment, Quorum};
 
 /// Why a holder may no longer believe that it holds.
@@ -128,6 +128,21 @@ impl Keeper {
     /// under way as well. Whoever asks with the same holder again must go beyond it.
     pub fn highest_sent(&self) -> Fence {
         self.refresh_above.map_or(self.lease.token, |above| above.max(self.lease.token))
+    }
+
+    /// The lease as whoever keeps it from now on has to know it. Nodes that took a refresh no longer
+    /// know the old number, whether or not they were heard.
+    pub fn detached(&self) -> Lease {
+        Lease { token: self.highest_sent(), ..self.lease.clone() }
+    }
+
+    /// A release about to be sent at `now`; `is_held` unless it is known to be lost. While the lease is
+    /// good, a quorum has its token and keeps it: a node that took a later number and lost it again has
+    /// it from somebody else.
+    pub fn release(&self, quorum: Quorum, now: Moment, is_held: bool) -> ReleaseRound {
+        let is_valid = is_held && now < self.lease.deadline;
+        let belief = if is_valid { Belief::Valid } else { Belief::Over };
+        ReleaseRound::new(self.lease.holder.clone(), self.lease.token, quorum, belief, now)
     }
 
     /// What to do at `now`.

@@ -9,6 +9,7 @@ mod reply;
 mod request;
 mod roster;
 mod row;
+mod sighting;
 mod table;
 
 pub(crate) use admission::no_single_server;

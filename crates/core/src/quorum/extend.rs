@@ -1,7 +1,10 @@
 //! Ask all nodes to keep the lease, and to take it back where it was lost.
 
 use super::{Ballot, Vote};
-use crate::{Answer, Drift, Fence, Lease, Moment, NodeError, Quorum, Reply, Request, Tally};
+use crate::{
+    Answer, Drift, Fence, Holder, Lease, LockName, Moment, NodeError, Quorum, Reply, Request,
+    Tally, Ttl,
+};
 
 /// One attempt to extend. A failed one changes nothing: the old deadline stands.
 #[derive(Debug, Clone)]
@@ -12,6 +15,21 @@ pub struct ExtendRound {
     deadline: Moment,
     unbroken: bool,
     ballot: Ballot,
+}
+
+/// What is handed in of a lease that nobody keeps. All of it may be made up.
+#[derive(Debug, Clone)]
+pub struct LeaseClaim {
+    /// Of what.
+    pub lock: LockName,
+    /// By whom.
+    pub holder: Holder,
+    /// The fence that was handed out.
+    pub fence: Fence,
+    /// The highest number that the nodes may have for it.
+    pub highest: Fence,
+    /// For how long from now.
+    pub ttl: Ttl,
 }
 
 /// What to do next.
@@ -40,6 +58,17 @@ impl ExtendRound {
             unbroken: false,
             ballot: Ballot::new(quorum.nodes(), now),
         }
+    }
+
+    /// The round of a claim about to be sent at `now`, and the lease that it would be. The nodes may have
+    /// any number from the fence to the highest: whether all that was sent before the lease was
+    /// detached arrived, nobody knows. So each node that knew it all the time is raised to the highest.
+    pub fn claim(claim: LeaseClaim, quorum: Quorum, drift: Drift, now: Moment) -> (Self, Lease) {
+        let LeaseClaim { lock, holder, fence, highest, ttl } = claim;
+        let deadline = now.plus(ttl.get());
+        let lease = Lease { lock, holder, fence, token: fence, ttl, deadline, uncertain: false };
+        let round = Self::new(&lease, quorum, drift, now).refresh(highest).unbroken();
+        (round, lease)
     }
 
     /// Raises the lease's token to `next`, on a quorum of nodes on which nobody came after it. Nodes

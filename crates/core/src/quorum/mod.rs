@@ -14,11 +14,11 @@ use std::num::NonZeroUsize;
 
 pub use acquire::{AcquireRound, AcquireSpec, AcquireStep, Refusal};
 pub use ballot::{Ballot, Vote};
-pub use extend::{ExtendRound, ExtendStep};
+pub use extend::{ExtendRound, ExtendStep, LeaseClaim};
 pub use force::{ForceRound, ForceStep};
 pub(crate) use proposals::proposed_at;
 pub use proposals::{Outlook, Proposals};
-pub use release::{ReleaseRound, ReleaseStep};
+pub use release::{Belief, ReleaseRound, ReleaseStep};
 
 /// More than half of the nodes, so that any two quorums share a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -47,7 +47,12 @@ impl Lease {
     /// answer can only shorten what we believe, never lengthen it. Drift is what a node's clock may
     /// run ahead of ours within the Ttl.
     pub fn deadline(asked_at: Moment, ttl: Ttl, drift: Drift) -> Moment {
-        asked_at.plus(ttl.get().saturating_sub(drift.allowance(ttl.get())))
+        Self::end(asked_at, ttl.get(), drift)
+    }
+
+    /// Until when what a node keeps for `lasts` can be relied on, if it was asked at `asked_at`.
+    pub(crate) fn end(asked_at: Moment, lasts: Duration, drift: Drift) -> Moment {
+        asked_at.plus(lasts.saturating_sub(drift.allowance(lasts)))
     }
 
     /// What the holder may believe at `now`.

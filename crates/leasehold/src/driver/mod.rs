@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use leasehold_core::rounds::ExtendRound;
+use leasehold_core::rounds::{ExtendRound, ReleaseRound, ReleaseStep};
 use leasehold_core::{
     AdmissionPolicy, Answer, Drift, Ends, Fence, Holder, Lease, LockName, MemberName, Moment,
     NodeError, Outlook, Pass, Proposals, Quorum, Request, Roster, Standing, Ttl,
@@ -350,6 +350,22 @@ impl Cluster {
             let asked_at = gather.asked_at();
             std::mem::replace(gather, Gather::new(0, asked_at))
         })
+    }
+
+    /// Waits until it is known what became of a lease that is being released: for the answers, and
+    /// where these leave it open for a look at the nodes.
+    pub(crate) async fn release_ended(
+        self: &Arc<Self>,
+        op: &Arc<Op<ReleaseRound>>,
+        lock: &LockName,
+        limit: Duration,
+    ) {
+        op.decided(limit).await;
+        if op.with(|round| round.step()) == ReleaseStep::Look {
+            let mut gather = self.gather(Request::Inspect { lock: lock.clone() }, limit).await;
+            let shown: Vec<_> = (0..self.members.len()).map(|node| gather.take(node).0).collect();
+            op.with(|round| round.looked(shown.iter()));
+        }
     }
 
     /// Puts a question to node number `index` and waits for its answer, or for the limit.

@@ -495,6 +495,32 @@ pub(crate) async fn a_release_after_a_forced_one_tells_who_holds_the_lock_now(ba
     }
 }
 
+pub(crate) async fn a_release_after_another_came_and_went_tells_that_it_was_taken_away(
+    backend: &Backend,
+) {
+    let (ours, theirs) = (backend.open().await, backend.open().await);
+    let guard = ours.lock("l").ttl(LONG).manual().acquire().await.unwrap();
+    let detached = ours.lock("d").ttl(LONG).manual().acquire().await.unwrap().detach();
+    let all_nodes = |name| {
+        let theirs = theirs.clone();
+        async move { owners(&theirs, name).await.len() == backend.nodes }
+    };
+    let mut fences = Vec::new();
+    for (name, fence) in [("l", guard.fence()), ("d", detached.fence)] {
+        eventually("all nodes", || all_nodes(name)).await;
+        assert!(theirs.force_release(name, fence).await.unwrap());
+        let next = theirs.lock(name).ttl(LONG).acquire().await.unwrap();
+        eventually("all nodes are the next one's", || all_nodes(name)).await;
+        fences.push(next.fence());
+        assert_eq!(next.release().await, ReleaseOutcome::Released);
+        eventually("it is free", || is_free(&theirs, name)).await;
+    }
+    guard.ensure_valid(Duration::ZERO).expect("nobody told it yet");
+    let superseded = |fence| ReleaseOutcome::Superseded { fence };
+    assert_eq!(guard.release().await, superseded(fences[0]));
+    assert_eq!(ours.release(&detached).await, superseded(fences[1]));
+}
+
 pub(crate) async fn bad_options_are_explained_before_anything_is_asked(backend: &Backend) {
     let ours = backend.open().await;
     let long_name = "x".repeat(513);

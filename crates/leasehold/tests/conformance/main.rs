@@ -39,6 +39,7 @@ macro_rules! conformance {
                 a_forced_release_frees_the_lock_and_stops_its_holder,
                 a_forced_release_with_an_old_fence_changes_nothing,
                 a_release_after_a_forced_one_tells_who_holds_the_lock_now,
+                a_release_after_another_came_and_went_tells_that_it_was_taken_away,
                 bad_options_are_explained_before_anything_is_asked,
                 a_ttl_above_the_clusters_maximum_is_refused,
                 a_lease_with_too_little_left_is_not_taken,

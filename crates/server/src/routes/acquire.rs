@@ -58,7 +58,9 @@ pub(crate) async fn acquire(mut ask: Box<Ask>) -> Result<Response, Problem> {
             match look_up(&app, &caller.name, &key, &request).await? {
                 (Key::Granted(token), left) => {
                     let id = lease_id::encode(&token);
-                    let text = lease_json(&app, &token, &id, &asked, wish.reason.as_deref(), left);
+                    // It stays: somebody may have renewed it meanwhile.
+                    let text = lease_json(&app, &token, &id, &asked, wish.reason.as_deref(), left)
+                        .ok_or_else(|| too_late(&token))?;
                     return Ok(created(&id, text.into()));
                 }
                 (Key::New(under_way), _) => Some(under_way),
@@ -99,7 +101,7 @@ pub(crate) async fn acquire(mut ask: Box<Ask>) -> Result<Response, Problem> {
             Err(error) => return Err(attempt.refused(error, Some(place)).await),
         }
     };
-    Ok(grant(&app, &asked, attempt, guard, wish.reason, key))
+    grant(&app, &asked, attempt, guard, wish.reason, key)
 }
 
 /// Tells of a grant. From here on somebody is responsible for it: first the connection that the answer
@@ -111,12 +113,17 @@ fn grant(
     guard: Guard,
     reason: Option<String>,
     key: Option<UnderWay>,
-) -> Response {
+) -> Result<Response, Problem> {
     let until = Instant::now() + guard.validity();
     let token = guard.detach();
-    let waited = attempt.ended(AttemptOutcome::Acquired);
     let id = lease_id::encode(&token);
-    let text = lease_json(app, &token, &id, asked, reason.as_deref(), until);
+    let Some(text) = lease_json(app, &token, &id, asked, reason.as_deref(), until) else {
+        attempt.ended(AttemptOutcome::Error);
+        let (locks, problem) = (app.locks.clone(), too_late(&token));
+        app.tasks.spawn(async move { drop(locks.release(&token).await) });
+        return Err(problem);
+    };
+    let waited = attempt.ended(AttemptOutcome::Acquired);
     let answer = app.ledger.granted(&token, Grant { waited, until, reason, key });
     let (owner, undelivered) = (app.clone(), token);
     let give_back = move || {
@@ -125,7 +132,16 @@ fn grant(
         }
     };
     let body = asked.delivery.answer(text, Box::new(give_back));
-    created(&id, Body::Grant(body))
+    Ok(created(&id, Body::Grant(body)))
+}
+
+/// It was granted, and is over before anybody can be told.
+fn too_late(token: &LeaseToken) -> Problem {
+    let (name, fence) = (token.name.as_str(), token.fence);
+    let detail = format!(
+        "lock `{name}` (fence {fence}): granted, but nothing was left of it when it was to be told"
+    );
+    Problem::new(Kind::TooSlow, detail).with("name", json!(name))
 }
 
 /// What a key stands for by what the nodes say now, and until when.
@@ -154,7 +170,8 @@ async fn look_up(
 }
 
 /// What is left is read after the time that passed, of which so much is told as passed at least by the
-/// caller's clock: a caller that counts both from when it asked never counts too much.
+/// caller's clock: a caller that counts both from when it asked never counts too much. Nothing, where
+/// nothing is left.
 fn lease_json(
     app: &App,
     token: &LeaseToken,
@@ -162,15 +179,16 @@ fn lease_json(
     asked: &Asked,
     reason: Option<&str>,
     until: Instant,
-) -> String {
+) -> Option<String> {
     let elapsed_ms = Some(view::millis(app.locks.drift().passed_at_least(asked.at.elapsed())));
-    let left = until.saturating_duration_since(Instant::now());
-    super::text(&LeaseAnswer {
-        expires_in_ms: Some(view::millis(left)),
+    let left = view::millis(until.saturating_duration_since(Instant::now()));
+    let answer = LeaseAnswer {
+        expires_in_ms: Some(left),
         elapsed_ms,
         reason: Some(reason),
         ..LeaseAnswer::of(token, id)
-    })
+    };
+    (left > 0).then(|| super::text(&answer))
 }
 
 fn created(id: &str, body: Body) -> Response {
@@ -363,3 +381,7 @@ impl Drop for Attempt<'_> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "acquire_tests.rs"]
+mod tests;

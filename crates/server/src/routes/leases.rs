@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use hyper::StatusCode;
 use leasehold::{ExtendError, LeaseToken, LockName, LockStatus, Owner, ReleaseOutcome};
 use serde::Deserialize;
+use serde_json::json;
 
 use super::{LeaseAnswer, ok};
 use crate::app::App;
@@ -12,7 +13,7 @@ use crate::ask::Ask;
 use crate::body::{Response, response};
 use crate::lease_id;
 use crate::ledger::ended_early;
-use crate::problem::{self, Problem};
+use crate::problem::{self, Kind, Problem};
 use crate::view;
 
 /// One part in so many may be spent to find out how long the nodes keep it.
@@ -48,11 +49,11 @@ pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
             let id = lease_id::encode(&token);
             let elapsed_ms =
                 Some(view::millis(app.locks.drift().passed_at_least(asked.at.elapsed())));
-            let left = until.saturating_duration_since(Instant::now());
+            let left = left_until(until);
             let answer = LeaseAnswer {
                 expires_in_ms: Some(view::millis(left)),
                 elapsed_ms,
-                nodes_keep_ms: kept.map(view::millis),
+                nodes_keep_ms: kept.map(|end| view::millis(left_until(end))),
                 ..LeaseAnswer::of(&token, &id)
             };
             Ok(ok(&answer))
@@ -105,10 +106,16 @@ fn claim(app: &App, token: &LeaseToken) -> Result<(), Problem> {
     Err(problem::lost(token.name.as_str(), token.fence.get(), why, None))
 }
 
-/// For how long the nodes keep a lease, if enough of them say so in time.
-async fn kept(app: &App, lock: &LockName, limit: Duration) -> Option<Duration> {
-    let status = tokio::time::timeout(limit, app.locks.inspect(lock.as_str())).await;
-    status.ok()?.ok()?.expires_in()
+/// Until when the nodes keep a lease, if enough of them say so in time.
+async fn kept(app: &App, lock: &LockName, limit: Duration) -> Option<Instant> {
+    let look = app.locks.inspect_as_answered(lock.as_str());
+    let status = tokio::time::timeout(limit, look).await.ok()?.ok()?;
+    let now = Instant::now();
+    Some(now + app.locks.told_now(&status).expires_in()?)
+}
+
+fn left_until(end: Instant) -> Duration {
+    end.saturating_duration_since(Instant::now())
 }
 
 /// Whether it ran out or somebody has it by now, and who.
@@ -135,7 +142,11 @@ pub(crate) async fn release(ask: Box<Ask>) -> Result<Response, Problem> {
     let was_released = app.ledger.was_released(&token);
     match app.release(&token).await {
         ReleaseOutcome::Released => Ok(no_content()),
-        ReleaseOutcome::AlreadyExpired | ReleaseOutcome::TakenOver { .. } if was_released => {
+        ReleaseOutcome::AlreadyExpired
+        | ReleaseOutcome::TakenOver { .. }
+        | ReleaseOutcome::Superseded { .. }
+            if was_released =>
+        {
             app.ledger.released_again(&token);
             Ok(no_content())
         }
@@ -148,6 +159,11 @@ pub(crate) async fn release(ask: Box<Ask>) -> Result<Response, Problem> {
         ReleaseOutcome::TakenOver { by } => {
             let why = format!("it had run out before, and {by} holds it now");
             Err(problem::lost(name, fence, &why, Some(&by)))
+        }
+        ReleaseOutcome::Superseded { .. } => {
+            let why = "it had run out or was released before, or was taken away by force, and others \
+                       had the lock since";
+            Err(problem::lost(name, fence, why, None))
         }
         ReleaseOutcome::Unknown { nodes } => {
             let detail = format!(
@@ -168,17 +184,33 @@ pub(crate) async fn look(ask: Box<Ask>) -> Result<Response, Problem> {
     let (caller, token, app) = (ask.caller()?, ask.lease()?, &ask.app);
     caller.may_see(app, &token.name)?;
     claim(app, &token)?;
-    let status = app.locks.inspect(token.name.as_str()).await?;
+    let answered = app.locks.inspect_as_answered(token.name.as_str()).await?;
+    // What is left counts from then, so that a pause makes it less.
+    let now = Instant::now();
+    let status = app.locks.told_now(&answered);
+    let until = status.expires_in().map(|left| now + left);
     match status.holder() {
         Some(owner) if owner.is(&token.holder) && is_its_fence(&token, &status) => {
             let held_for = view::held_for(&status, SystemTime::now()).map(view::millis);
             let id = lease_id::encode(&token);
+            let passed = app.locks.drift().passed_at_least(ask.asked.at.elapsed());
+            let left = until.map(|until| view::millis(left_until(until)));
+            if left == Some(0) {
+                return Err(answered_too_late(&token));
+            }
             let answer = LeaseAnswer {
-                expires_in_ms: status.expires_in().map(view::millis),
+                expires_in_ms: left,
+                elapsed_ms: Some(view::millis(passed)),
                 held_for_ms: Some(held_for),
                 ..LeaseAnswer::of(&token, &id)
             };
             Ok(ok(&answer))
+        }
+        // It may be over, or renewed meanwhile.
+        None if answered.holder().is_some_and(|owner| owner.is(&token.holder))
+            && is_its_fence(&token, &answered) =>
+        {
+            Err(answered_too_late(&token))
         }
         owner => {
             let why = match owner {
@@ -189,6 +221,16 @@ pub(crate) async fn look(ask: Box<Ask>) -> Result<Response, Problem> {
             Err(problem::lost(token.name.as_str(), token.fence.get(), &why, owner))
         }
     }
+}
+
+/// Less was left of it than the look took.
+fn answered_too_late(token: &LeaseToken) -> Problem {
+    let (name, fence) = (&token.name, token.fence);
+    let detail = format!(
+        "lock `{name}` (fence {fence}): the nodes had it when they were asked, and it can be over by \
+         now; a renewal tells"
+    );
+    Problem::new(Kind::TooSlow, detail).with("name", json!(name.as_str()))
 }
 
 /// Whether its holder has the lock, with a fence that its id does not name.

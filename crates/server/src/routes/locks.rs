@@ -101,7 +101,7 @@ pub(crate) async fn force_release(mut ask: Box<Ask>) -> Result<Response, Problem
     }
     let fence = Fence::new(expected_fence)
         .ok_or_else(|| Problem::field("expected_fence", "a fence is between 1 and 2^53 - 1"))?;
-    let status = app.locks.inspect(lock.as_str()).await?;
+    let status = app.locks.inspect_as_answered(lock.as_str()).await?;
     app.ledger.force_asked(caller.who(), &lock, &reason);
     let released = match app.locks.force_release(lock.as_str(), fence).await {
         Ok(released) => released,

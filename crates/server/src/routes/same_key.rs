@@ -20,7 +20,7 @@ pub(super) fn is_named(error: &AcquireError, mark: Option<u64>) -> bool {
 /// Whether a lease of the key has a quorum, as far as the nodes say.
 pub(super) async fn is_held(locks: &Locks, lock: &LockName, mark: Option<u64>) -> bool {
     let Some(mark) = mark else { return false };
-    let status = locks.inspect(lock.as_str()).await;
+    let status = locks.inspect_as_answered(lock.as_str()).await;
     status.is_ok_and(|status| status.holder().is_some_and(|owner| has_mark(owner, mark)))
 }
 

@@ -1,5 +1,7 @@
 //! Acquire, renew, release, look.
 
+use std::time::{Duration, Instant};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use leasehold::Locks;
@@ -118,6 +120,55 @@ async fn a_renewal_is_told_while_it_is_worth_something_though_a_node_hangs() {
     assert!(left > 300, "{renewed:?}");
     // What passed meanwhile is counted once.
     assert!(elapsed + left <= 600, "{renewed:?}");
+}
+
+#[tokio::test]
+async fn a_renewal_for_less_than_is_left_tells_that_the_longer_end_stands() {
+    let running = Running::new().await;
+    let (id, _) = running.acquire("l", r#"{"ttl_ms": 600000}"#).await;
+    let path = format!("/v1/leases/{id}/renew");
+    let renewed = running.ask("POST", &path, r#"{"ttl_ms": 20000}"#).await;
+    assert_eq!(renewed.status, 200, "{renewed:?}");
+    assert!(renewed.json["expires_in_ms"].as_u64().unwrap() < 20_000, "{renewed:?}");
+    let kept = renewed.json["nodes_keep_ms"].as_u64().unwrap();
+    assert!((500_000..600_000).contains(&kept), "{renewed:?}");
+    let longer = running.ask("POST", &path, r#"{"ttl_ms": 900000}"#).await;
+    let kept = longer.json["nodes_keep_ms"].as_u64().unwrap();
+    assert!((800_000..900_000).contains(&kept), "{longer:?}");
+}
+
+/// The look waits for a slow node, and meanwhile the lease ends and another gets the lock.
+#[tokio::test]
+async fn a_look_that_took_longer_than_the_lease_had_left_does_not_tell_that_it_is_held() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let nodes = RedisServer::redis().start_many(3);
+    let proxies: Vec<_> = nodes.iter().map(|node| Proxy::to(node.addr())).collect();
+    let list = |addrs: Vec<String>| format!("redis://{}?timeout=1s", addrs.join(","));
+    let url = list(proxies.iter().map(Proxy::addr).collect());
+    let locks = Locks::builder().url(&url).trust_new_nodes().open().await.unwrap();
+    let running = Running::on(locks.clone(), Settings::default());
+    let (id, _) = running.acquire("l", r#"{"ttl_ms": 1000}"#).await;
+    // Both ways: 900 ms from a question to its answer.
+    proxies[2].set(Fault::Delay(Duration::from_millis(450)));
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let next = async {
+        let next = locks.lock("l").ttl(Duration::from_secs(20)).acquire().await.unwrap();
+        (next, Instant::now())
+    };
+    let path = format!("/v1/leases/{id}");
+    let look = async {
+        let looked = running.ask("GET", &path, "").await;
+        (looked, Instant::now())
+    };
+    let ((looked, told), (_next, granted)) = tokio::join!(look, next);
+    assert!(granted < told, "the look took longer: {:?}", granted - told);
+    assert_ne!(looked.status, 200, "{looked:?}");
+    // A busy machine may have asked when it was over.
+    if looked.status != 410 {
+        assert_eq!((looked.status, looked.problem()), (503, "too-slow"), "{looked:?}");
+    }
 }
 
 /// It has the lease still, so there is nothing to count and nothing to forget.

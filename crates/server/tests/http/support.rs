@@ -62,7 +62,7 @@ impl Running {
 
     /// Whether nobody holds the lock.
     pub(crate) async fn is_free(&self, name: &str) -> bool {
-        self.locks.inspect(name).await.unwrap().owner().is_none()
+        self.locks.inspect_as_answered(name).await.unwrap().owner().is_none()
     }
 
     /// A figure of `/metrics`: the line that begins like this.

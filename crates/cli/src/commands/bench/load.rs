@@ -143,7 +143,7 @@ async fn cycle(locks: Locks, names: Vec<String>, end: Instant) -> Done {
         };
         let acquired = Instant::now();
         match guard.release().await {
-            ReleaseOutcome::Released => {
+            ReleaseOutcome::Released | ReleaseOutcome::HandedOver => {
                 done.acquire.push(acquired - asked);
                 done.release.push(acquired.elapsed());
             }
