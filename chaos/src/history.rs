@@ -331,6 +331,9 @@ pub struct Meta {
     /// How far clocks may be apart, in nanoseconds.
     #[serde(default)]
     pub max_skew: u64,
+    /// How long a server that forgot must not vote, in nanoseconds; 0 in a history that does not say so.
+    #[serde(default)]
+    pub quarantine: u64,
     /// By node: what the library calls it; empty for a file.
     pub names: Vec<String>,
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use leasehold_core::{Drift, quarantine};
 use leasehold_testkit::Need;
 
 use crate::chance::Chance;
@@ -253,6 +254,7 @@ impl<'a> Run<'a> {
             last_lives: self.holders.lives().to_vec(),
             max_ttl: MAX_TTL.as_nanos() as u64,
             max_skew: MAX_SKEW.as_nanos() as u64,
+            quarantine: quarantine(MAX_TTL, Drift::DEFAULT, MAX_SKEW).as_nanos() as u64,
             names: self.cluster.names().to_vec(),
         }
     }

@@ -102,6 +102,7 @@ fn history(holds: &[Hold]) -> History {
         through_servers: false,
         max_ttl: 2_000 * MS,
         max_skew: 200 * MS,
+        quarantine: 2_422 * MS,
         names: Vec::new(),
     };
     History { meta, lives, store, unfenced, faults: Vec::new(), servers: Vec::new() }

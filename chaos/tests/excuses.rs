@@ -72,6 +72,7 @@ fn history(first: Vec<At<Event>>, second: Vec<At<Event>>, steps: Vec<At<ServerEv
         through_servers: false,
         max_ttl: 2_000 * MS,
         max_skew: 200 * MS,
+        quarantine: 2_422 * MS,
         names: (0..3).map(|node| format!("n{node}")).collect(),
     };
     let life = |holder, mut events: Vec<At<Event>>| {
