@@ -326,6 +326,9 @@ pub struct Meta {
     /// Whether some of the holders are callers of lock servers.
     #[serde(default)]
     pub through_servers: bool,
+    /// How many busy loops ran beside it for half of the time.
+    #[serde(default)]
+    pub hogs: usize,
     /// The longest lease of the cluster, in nanoseconds.
     pub max_ttl: u64,
     /// How far clocks may be apart, in nanoseconds.

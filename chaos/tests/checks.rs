@@ -100,6 +100,7 @@ fn history(holds: &[Hold]) -> History {
         sections_floor: 1,
         last_lives: vec![1, 1],
         through_servers: false,
+        hogs: 0,
         max_ttl: 2_000 * MS,
         max_skew: 200 * MS,
         quarantine: 2_422 * MS,

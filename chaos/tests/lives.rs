@@ -33,6 +33,7 @@ fn history() -> History {
         sections_floor: 0,
         last_lives: Vec::new(),
         through_servers: false,
+        hogs: 0,
         max_ttl: 2_000 * MS,
         max_skew: 200 * MS,
         quarantine: 2_422 * MS,
