@@ -22,7 +22,7 @@ use leasehold_core::{
 };
 
 pub use self::acts::{Act, Question, Timer};
-use self::errands::Errand;
+use self::errands::{Errand, Key};
 pub use self::errands::{Token, Told, Wish};
 use self::evidence::{Evidence, is_yes};
 use crate::chance::Chance;
@@ -86,6 +86,8 @@ pub struct Client {
     holders: Vec<HolderTask>,
     queues: HashMap<LockName, VecDeque<usize>>,
     proposals: Proposals,
+    /// Idempotency keys of callers, by what the holders of their leases begin with.
+    keys: HashMap<u64, Key>,
     asks: HashMap<u64, Pending>,
     counter: u64,
     /// Whether the clock of a node was ever found to have gone ahead.
@@ -245,6 +247,7 @@ impl Client {
             holders: locks.iter().enumerate().map(holder).collect(),
             queues: HashMap::new(),
             proposals: Proposals::default(),
+            keys: HashMap::new(),
             asks: HashMap::new(),
             counter: 0,
             have_gone_ahead: false,

@@ -10,6 +10,7 @@ mod noticed;
 mod own_release;
 mod quorum_grants;
 mod readings;
+mod released;
 mod remembers;
 mod served;
 mod superseded;
@@ -49,6 +50,7 @@ pub fn all(terms: Terms) -> Vec<Box<dyn Invariant>> {
         Box::new(remembers::Remembers::new(quorum, memory, max_skew)),
         Box::new(counted_once::CountedOnce),
         Box::new(claims::Claims::default()),
+        Box::new(released::Released::new(quorum)),
         Box::new(served::Served::new(clients, holders)),
         Box::new(gives_back::GivesBack::default()),
     ]
