@@ -1,6 +1,7 @@
 //! The judges, one file each. They know the history and nothing else.
 
 mod callers;
+mod denials;
 mod exclusion;
 mod excuse;
 mod fences;
@@ -116,6 +117,7 @@ pub fn all(history: &History) -> Vec<Finding> {
             callers::deadlines(history),
             callers::over(history),
             callers::looks(history, &judged),
+            denials::judge(history, &judged),
             callers::lies(history, &sections),
         ]);
     }

@@ -3,7 +3,11 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use hyper::StatusCode;
-use leasehold::{ExtendError, LeaseToken, LockName, LockStatus, Owner, ReleaseOutcome};
+use leasehold::node::NodeId;
+use leasehold::{
+    ExtendError, LeaseToken, LockName, LockStatus, NodeError, NodeReport, NodeReports, Owner,
+    ReleaseOutcome, Reply, Sighting,
+};
 use serde::Deserialize;
 
 use super::{LeaseAnswer, ok};
@@ -166,6 +170,13 @@ pub(crate) async fn look(ask: Box<Ask>) -> Result<Response, Problem> {
             };
             Ok(ok(&answer))
         }
+        None if may_be_held(&token, &status) => {
+            let detail = format!(
+                "lock `{}`: the nodes that answered are too few to tell whether the lease is held",
+                token.name
+            );
+            Err(problem::unknown(detail, &reports(&status)))
+        }
         owner => {
             let why = match owner {
                 Some(owner) if owner.is(&token.holder) => NEVER_ITS_FENCE.to_owned(),
@@ -175,6 +186,24 @@ pub(crate) async fn look(ask: Box<Ask>) -> Result<Response, Problem> {
             Err(problem::lost(token.name.as_str(), token.fence.get(), &why, owner))
         }
     }
+}
+
+/// Whether nodes that did not answer may be a quorum together with those that have the lease.
+fn may_be_held(token: &LeaseToken, status: &LockStatus) -> bool {
+    let may = |seen: &Result<Sighting, NodeError>| match seen {
+        Ok(seen) => seen.owner.as_ref().is_some_and(|owner| owner.is(&token.holder)),
+        Err(_) => true,
+    };
+    status.nodes.iter().filter(|(_, seen)| may(seen)).count() >= status.quorum()
+}
+
+fn reports(status: &LockStatus) -> NodeReports {
+    let report = |(node, seen): &(NodeId, Result<Sighting, NodeError>)| NodeReport {
+        node: node.clone(),
+        answer: Some(seen.clone().map(Reply::Seen)),
+        after: Duration::ZERO,
+    };
+    NodeReports(status.nodes.iter().map(report).collect())
 }
 
 /// Whether its holder has the lock, with a fence that its id does not name.
