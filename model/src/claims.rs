@@ -73,7 +73,7 @@ impl Protocol {
         state: &State,
         agent: u8,
         won: bool,
-    ) -> Option<(u8, Vec<usize>)> {
+    ) -> Option<((u8, u8), Vec<usize>)> {
         let one = &state.agents[usize::from(agent)];
         let Question::Claim(lowest, highest) = one.questions[usize::from(one.asked) - 1] else {
             return None;
@@ -83,11 +83,11 @@ impl Protocol {
         match self.setup.mutation {
             Some(Mutation::HealUnconfirmed) if !won => {
                 let free = (0..members).filter(|node| self.is_free(replies[*node]));
-                Some((lowest, free.collect()))
+                Some(((lowest, lowest), free.collect()))
             }
             Some(Mutation::HealHighest) => {
                 let (_, free) = heals(&self.nodes, members, (lowest, highest), replies)?;
-                Some((highest, free))
+                Some(((highest, highest), free))
             }
             _ => heals(&self.nodes, members, (lowest, highest), replies),
         }
@@ -99,9 +99,14 @@ impl Protocol {
     }
 
     /// Sends what is given back: as far as there is room for one more question.
-    pub(crate) fn give_back(&self, state: &mut State, agent: u8, (fence, free): (u8, Vec<usize>)) {
+    pub(crate) fn give_back(
+        &self,
+        state: &mut State,
+        agent: u8,
+        ((token, next), free): ((u8, u8), Vec<usize>),
+    ) {
         let place = usize::from(state.agents[usize::from(agent)].asked);
-        self.send(state, agent, Question::Extend(fence, fence));
+        self.send(state, agent, Question::Extend(token, next));
         for (member, node) in state.nodes.iter_mut().enumerate() {
             if !free.contains(&member) {
                 node.lanes[usize::from(agent)].pending[place] = 0;

@@ -240,14 +240,14 @@ fn extend(
     }
 }
 
-/// What the core gives back after a claim from the first number to the second was answered: the fence,
-/// and the nodes that may have it.
+/// What the core gives back after a claim from the first number to the second was answered: with which
+/// token, to which fence, and to which nodes.
 pub fn heals(
     nodes: &Nodes,
     members: usize,
     (lowest, highest): (u8, u8),
     replies: Replies,
-) -> Option<(u8, Vec<usize>)> {
+) -> Option<((u8, u8), Vec<usize>)> {
     let lease = lease(nodes, fence(lowest));
     let round = ExtendRound::new(&lease, quorum(members), Drift::DEFAULT, NOW);
     let mut round = round.refresh(fence(highest)).unbroken();
@@ -255,8 +255,8 @@ pub fn heals(
         round.answer(NOW, node, Ok(nodes.reply(*reply).clone()));
     }
     match round.to_heal(&lease)? {
-        (Request::Extend { token, next, unbroken: false, .. }, free) if token == next => {
-            Some((small(token), free))
+        (Request::Extend { token, next, unbroken: false, .. }, free) => {
+            Some(((small(token), small(next)), free))
         }
         (request, _) => unreachable!("{request:?}"),
     }
