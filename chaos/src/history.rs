@@ -329,11 +329,17 @@ pub struct Meta {
     /// Whether some of the holders are callers of lock servers.
     #[serde(default)]
     pub through_servers: bool,
+    /// How many busy loops ran beside it for half of the time.
+    #[serde(default)]
+    pub hogs: usize,
     /// The longest lease of the cluster, in nanoseconds.
     pub max_ttl: u64,
     /// How far clocks may be apart, in nanoseconds.
     #[serde(default)]
     pub max_skew: u64,
+    /// How long a server that forgot must not vote, in nanoseconds; 0 in a history that does not say so.
+    #[serde(default)]
+    pub quarantine: u64,
     /// By node: what the library calls it; empty for a file.
     pub names: Vec<String>,
 }

@@ -21,11 +21,11 @@ const FINISH_WITHIN: Duration = Duration::from_secs(30);
 
 /// A process that is killed when it is dropped.
 #[derive(Debug)]
-struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
     /// Starts this program again, in another role.
-    fn start(
+    pub(crate) fn start(
         role: &str,
         arguments: &[&str],
         stdin: Stdio,

@@ -45,6 +45,7 @@ pub mod clock;
 pub mod cluster;
 pub mod fault;
 pub mod history;
+pub mod hogs;
 pub mod holder;
 pub mod holders;
 pub mod http;

@@ -12,7 +12,7 @@ use leasehold_chaos::history::{History, META};
 use leasehold_chaos::report::Report;
 use leasehold_chaos::run::{Failure, Interrupt, run};
 use leasehold_chaos::schedule::{Backend, Plan};
-use leasehold_chaos::{holder, picture, store};
+use leasehold_chaos::{hogs, holder, picture, store};
 
 /// Make trouble for Leasehold on real servers and check the history
 ///
@@ -65,6 +65,9 @@ struct Args {
     /// this program; lock servers are killed and stopped, too
     #[arg(long)]
     through_servers: bool,
+    /// Run so many busy loops beside it for half of the time, every second one with a lower priority
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
+    hogs: u16,
     /// Make only faults whose name in the report contains this, as 'kill -9'; may be given again
     #[arg(long, value_name = "FAULT")]
     only: Vec<String>,
@@ -86,6 +89,8 @@ enum Role {
     #[command(hide = true)]
     Holder { setup: String },
     #[command(hide = true)]
+    Hog { nice: i32 },
+    #[command(hide = true)]
     Store { socket: PathBuf, journal: PathBuf },
 }
 
@@ -98,6 +103,9 @@ fn main() -> ExitCode {
         None => chaos(&args),
         Some(Role::Check { dir }) => check(&dir),
         Some(Role::Holder { setup }) => hold(&setup).map(|()| ExitCode::SUCCESS),
+        Some(Role::Hog { nice }) => hogs::spin(nice)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| format!("a busy loop: {error}")),
         Some(Role::Store { socket, journal }) => store::serve(&socket, &journal)
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| format!("the store: {error}")),
@@ -156,6 +164,7 @@ fn chaos(args: &Args) -> Result<ExitCode, String> {
         locks: args.locks.into(),
         beyond: args.beyond,
         through_servers: args.through_servers,
+        hogs: args.hogs.into(),
     };
     let folder = Folder::new(args)?;
     eprintln!("leasehold-chaos: seed {seed}, history in {}", folder.path.display());

@@ -69,7 +69,7 @@ impl Report {
             seed: meta.seed,
             again: format!(
                 "cargo run --release -p leasehold-chaos -- --backend {}{} --holders {} --locks {} \
-                 --seconds {} --seed {}{}{}{}",
+                 --seconds {} --seed {}{}{}{}{}",
                 meta.backend,
                 // A file is one node, and there is nothing to say about that.
                 if meta.backend == "sqlite" {
@@ -83,6 +83,7 @@ impl Report {
                 meta.seed,
                 if meta.beyond { " --beyond" } else { "" },
                 if meta.through_servers { " --through-servers" } else { "" },
+                if meta.hogs > 0 { format!(" --hogs {}", meta.hogs) } else { String::new() },
                 meta.only.iter().map(|kind| format!(" --only '{kind}'")).collect::<String>(),
             ),
             versions: meta.versions.clone(),

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use leasehold_core::{Drift, quarantine};
 use leasehold_testkit::Need;
 
 use leasehold_judge::Chance;
@@ -18,6 +19,7 @@ use crate::fault::{Fault, Planned};
 use crate::history::{
     FAULTS, FaultLine, HOLDERS, Log, META, MISLED, Meta, STORE, UNFENCED, life_file,
 };
+use crate::hogs::Hogs;
 use crate::holder::{Part, Setup, builder};
 use crate::holders::{Holders, StoreProcess};
 use crate::instances::{self, Instances};
@@ -75,6 +77,7 @@ struct Run<'a> {
     cluster: Cluster,
     instances: Option<Instances>,
     holders: Holders,
+    hogs: Hogs,
     watch: Watch,
     progress: Progress,
     log: Log,
@@ -222,6 +225,7 @@ impl<'a> Run<'a> {
             cluster,
             instances,
             holders: Holders::start(plan.holders, folder, files, pattern)?,
+            hogs: Hogs::new(plan.hogs),
             watch: Watch::new(folder, plan.holders),
             progress: Progress::new(),
             log: Log::open(&folder.join(FAULTS))?,
@@ -245,6 +249,7 @@ impl<'a> Run<'a> {
             locks: plan.locks,
             beyond: plan.beyond,
             through_servers: plan.through_servers,
+            hogs: plan.hogs,
             only: Vec::new(),
             versions: self.versions.clone(),
             started: self.started,
@@ -254,6 +259,7 @@ impl<'a> Run<'a> {
             last_lives: self.holders.lives().to_vec(),
             max_ttl: MAX_TTL.as_nanos() as u64,
             max_skew: MAX_SKEW.as_nanos() as u64,
+            quarantine: quarantine(MAX_TTL, Drift::DEFAULT, MAX_SKEW).as_nanos() as u64,
             names: self.cluster.names().to_vec(),
         }
     }
@@ -310,6 +316,10 @@ impl<'a> Run<'a> {
         if let Some(holder) = self.holders.ended().first() {
             let story = format!("holder {holder} ended by itself; its words are above");
             return Err(Failure::Io(io::Error::other(story)));
+        }
+        if let Some(count @ 1..) = self.hogs.tend(self.start.elapsed(), self.plan.time)? {
+            let story = format!("{count} busy loops run beside it for a while");
+            self.log.now(FaultLine { kind: "busy loops".into(), story })?;
         }
         self.cluster.slew();
         for (node, why) in self.cluster.tend() {

@@ -58,6 +58,8 @@ pub struct Plan {
     pub beyond: bool,
     /// Whether most holders are callers of two lock servers, and these are hurt as well.
     pub through_servers: bool,
+    /// How many busy loops run beside it for half of the time.
+    pub hogs: usize,
 }
 
 /// How many lock servers there are.
@@ -503,7 +505,8 @@ mod tests {
     fn plan(seed: u64, backend: Backend, beyond: bool) -> Plan {
         let time = Duration::from_secs(600);
         let through_servers = false;
-        Plan { seed, backend, time, nodes: 5, holders: 16, locks: 3, beyond, through_servers }
+        let (nodes, holders, locks, hogs) = (5, 16, 3, 0);
+        Plan { seed, backend, time, nodes, holders, locks, beyond, through_servers, hogs }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use leasehold_chaos::check::{self, Outcome};
 use leasehold_chaos::history::{
-    At, Ballot, Event, History, Life, Meta, StoreLine, UnfencedLine, Vote,
+    At, Ballot, Event, History, Life, Meta, ServerEvent, StoreLine, UnfencedLine, Vote,
 };
 
 const MS: u64 = 1_000_000;
@@ -19,6 +19,7 @@ const WORK: &str = "work goes on";
 const DEADLINES: &str = "no caller is told a later end than the votes allow";
 const OVER: &str = "what was told to be over is over";
 const LOOKS: &str = "nobody is told to hold what another holds";
+const DENIALS: &str = "nobody is told to have lost what a quorum has";
 const LIES: &str = "a lie changes nothing";
 /// There are no servers in these histories; `lives.rs` has some.
 const OF_SERVERS: [&str; 4] = [
@@ -100,8 +101,10 @@ fn history(holds: &[Hold]) -> History {
         sections_floor: 1,
         last_lives: vec![1, 1],
         through_servers: false,
+        hogs: 0,
         max_ttl: 2_000 * MS,
         max_skew: 200 * MS,
+        quarantine: 2_422 * MS,
         names: Vec::new(),
     };
     History { meta, lives, store, unfenced, faults: Vec::new(), servers: Vec::new() }
@@ -309,7 +312,7 @@ fn callers() -> History {
 /// Of the promises to callers, those that are broken.
 #[track_caller]
 fn assert_told(history: &History, expected: &[&str]) {
-    let promises = [EXCLUSION, DEADLINES, OVER, LOOKS, LIES, LOST];
+    let promises = [EXCLUSION, DEADLINES, OVER, LOOKS, DENIALS, LIES, LOST];
     let mut broken = of(history, Outcome::Broken);
     broken.retain(|promise| promises.contains(&promise.as_str()));
     assert_eq!(broken, expected, "{:#?}", check::all(history));
@@ -324,7 +327,7 @@ fn callers_that_are_told_what_is_true_break_nothing() {
             .iter()
             .any(|finding| finding.promise == promise && finding.outcome == Outcome::Kept)
     };
-    assert!([DEADLINES, OVER, LOOKS, LIES].into_iter().all(kept), "{findings:#?}");
+    assert!([DEADLINES, OVER, LOOKS, DENIALS, LIES].into_iter().all(kept), "{findings:#?}");
     // Where nobody called, nothing is said of callers.
     let without = check::all(&history(&good()));
     assert!(without.iter().all(|finding| finding.promise != LIES));
@@ -429,6 +432,50 @@ fn a_look_at_what_is_over_or_held_by_another_is_found() {
         .events
         .retain(|line| !matches!(line.what, Event::Believes { .. } | Event::Told { .. }));
     assert_told(&beside, &[LOOKS]);
+}
+
+#[test]
+fn a_look_that_denies_what_a_quorum_keeps_is_found() {
+    let vote = |server: usize| Vote {
+        node: format!("n{server}"),
+        life: format!("l{server}"),
+        run: format!("run{server}"),
+        word: "extended".into(),
+    };
+    let with = |sent, ms, event: Option<ServerEvent>| {
+        let mut history = callers();
+        history.meta.names = (0..5).map(|node| format!("n{node}")).collect();
+        for line in history.lives.iter_mut().flat_map(|life| &mut life.events) {
+            if let Event::Ballot(ballot) = &mut line.what {
+                ballot.votes = (0..3).map(vote).collect();
+            }
+        }
+        for server in 0..5 {
+            let what = ServerEvent::Started { server, run: format!("run{server}"), from: 0 };
+            history.servers.push(At { at: 0, what });
+        }
+        history.servers.extend(event.map(|what| At { at: 650 * MS, what }));
+        history.lives[0].events.push(look(sent, ms, false));
+        history.lives[0].events.sort_by_key(|line| line.at);
+        history
+    };
+    assert_told(&with(700, 701, None), &[DENIALS]);
+    // It asked before it was told of that end, or is answered when it gives the lease back.
+    assert_told(&with(501, 701, None), &[DENIALS]);
+    assert_told(&with(501, 995, None), &[]);
+    assert_told(&with(998, 1_000, None), &[]);
+    let forgot = |server: usize| {
+        let (run, why) = (format!("run{server}"), "FLUSHALL".into());
+        ServerEvent::Forgot { server, run, from: 640 * MS, why }
+    };
+    assert_told(&with(700, 701, Some(forgot(1))), &[]);
+    assert_told(&with(700, 701, Some(forgot(4))), &[DENIALS]);
+    assert_told(&with(600, 601, Some(forgot(1))), &[DENIALS]);
+    let stepped = ServerEvent::Clock { server: 2, from: 640 * MS, micros: 9, ahead: 9 };
+    assert_told(&with(700, 701, Some(stepped)), &[]);
+    let leads = |servers: &[usize]| ServerEvent::Leads { node: 0, servers: servers.to_vec() };
+    assert_told(&with(700, 701, Some(leads(&[3]))), &[]);
+    assert_told(&with(700, 701, Some(leads(&[0]))), &[DENIALS]);
 }
 
 fn lied(fence: u64, believed: bool) -> At<Event> {

@@ -70,8 +70,10 @@ fn history(first: Vec<At<Event>>, second: Vec<At<Event>>, steps: Vec<At<ServerEv
         sections_floor: 0,
         last_lives: Vec::new(),
         through_servers: false,
+        hogs: 0,
         max_ttl: 2_000 * MS,
         max_skew: 200 * MS,
+        quarantine: 2_422 * MS,
         names: (0..3).map(|node| format!("n{node}")).collect(),
     };
     let life = |holder, mut events: Vec<At<Event>>| {

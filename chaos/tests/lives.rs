@@ -33,8 +33,10 @@ fn history() -> History {
         sections_floor: 0,
         last_lives: Vec::new(),
         through_servers: false,
+        hogs: 0,
         max_ttl: 2_000 * MS,
         max_skew: 200 * MS,
+        quarantine: 2_422 * MS,
         names: (0..3).map(|node| format!("n{node}")).collect(),
     };
     let lives = (0..2).map(|holder| Life { holder, life: 1, events: Vec::new() }).collect();
@@ -111,7 +113,7 @@ fn votes_of_servers_that_remember_are_right() {
 }
 
 #[test]
-fn a_vote_within_a_lease_of_forgetting_is_found_and_no_other() {
+fn a_vote_within_a_quarantine_of_forgetting_is_found_and_no_other() {
     let with_vote = |asked, won| {
         let mut history = with(vec![ballot(asked, won, 1, &[vote(0, 0, 0), vote(1, 1, 1)])]);
         history.servers.push(forgot(1, "run1", 500, 510));
@@ -119,11 +121,31 @@ fn a_vote_within_a_lease_of_forgetting_is_found_and_no_other() {
     };
     assert_eq!(with_vote(510, 600), [REMEMBERED]);
     assert_eq!(with_vote(2_400, 2_499), [REMEMBERED]);
+    // A quarantine is 2 422 ms, of which drift may take 26.
+    assert_eq!(with_vote(2_800, 2_895), [REMEMBERED]);
     // It may have been given before the server forgot.
     assert_eq!(with_vote(509, 600), [""; 0]);
     // It may have been given when everything that was forgotten was over.
-    assert_eq!(with_vote(600, 2_500), [""; 0]);
+    assert_eq!(with_vote(600, 2_896), [""; 0]);
     assert_eq!(with_vote(100, 499), [""; 0]);
+}
+
+#[test]
+fn a_quarantine_may_be_shorter_by_what_a_quorum_of_clocks_was_set_ahead() {
+    let stepped = |steps: &[(usize, i64)]| {
+        let mut history = with(vec![ballot(600, 2_850, 1, &[vote(0, 0, 0), vote(1, 1, 1)])]);
+        history.servers.push(forgot(1, "run1", 500, 510));
+        for (server, millis) in steps {
+            let (micros, from) = (millis * 1_000, 700 * MS);
+            let what = ServerEvent::Clock { server: *server, from, micros, ahead: micros };
+            history.servers.push(At { at: 710 * MS, what });
+        }
+        broken(&history)
+    };
+    assert_eq!(stepped(&[]), [REMEMBERED]);
+    assert_eq!(stepped(&[(0, 50)]), [REMEMBERED], "the others know better");
+    assert_eq!(stepped(&[(0, -50), (2, -50)]), [REMEMBERED]);
+    assert_eq!(stepped(&[(0, 50), (2, 50)]), [""; 0]);
 }
 
 #[test]
@@ -172,8 +194,8 @@ fn a_server_that_is_admitted_before_it_waited_is_found() {
         history.servers.push(forgot(2, "run2", 1_000, 1_010));
         history
     };
-    assert_eq!(broken(&admitted_at(2_900)), [WAITED]);
-    assert_eq!(broken(&admitted_at(3_001)), [""; 0]);
+    assert_eq!(broken(&admitted_at(3_395)), [WAITED]);
+    assert_eq!(broken(&admitted_at(3_396)), [""; 0]);
     // What was admitted before it forgot, and told of after.
     let mut before = admitted_at(1_500);
     before.lives[0].events.retain(|line| line.at != 1_050 * MS);

@@ -123,13 +123,7 @@ fn build_leasehold() {
     assert!(build.env("CARGO_TARGET_DIR", target).status().unwrap().success());
 }
 
-#[test]
-fn callers_of_two_lock_servers_are_told_nothing_that_is_not_so() {
-    if skip(Need::Redis) {
-        return;
-    }
-    build_leasehold();
-    let report = run(&["--through-servers", "--seconds", "15", "--seed", "5", "--holders", "12"]);
+fn callers_were_told_the_truth(report: &Report) {
     for kind in ["lock server killed", "lock server stopped"] {
         assert!(report.faults.contains_key(kind), "{:?}", report.faults);
     }
@@ -141,7 +135,27 @@ fn callers_of_two_lock_servers_are_told_nothing_that_is_not_so() {
         assert_eq!(finding.outcome, Outcome::Kept);
         assert!(!finding.story.starts_with("0 "), "nothing was told: {finding:?}");
     }
+}
+
+#[test]
+fn callers_of_two_lock_servers_are_told_nothing_that_is_not_so() {
+    if skip(Need::Redis) {
+        return;
+    }
+    build_leasehold();
+    let report = run(&["--through-servers", "--seconds", "15", "--seed", "5", "--holders", "12"]);
+    callers_were_told_the_truth(&report);
     assert!(report.again.ends_with("--seed 5 --through-servers"), "{}", report.again);
+}
+
+#[test]
+fn callers_of_servers_over_a_file_are_told_nothing_that_is_not_so_on_a_busy_machine() {
+    build_leasehold();
+    let busy = ["--backend", "sqlite", "--through-servers", "--hogs", "2", "--holders", "32"];
+    let report = run(&[&busy[..], &["--seconds", "15", "--seed", "6"]].concat());
+    callers_were_told_the_truth(&report);
+    assert_eq!(report.faults["busy loops"], 2, "twice four seconds of fifteen");
+    assert!(report.again.ends_with("--seed 6 --through-servers --hogs 2"), "{}", report.again);
 }
 
 /// Starts a run, sends it a signal when it is at work, and says how it ended and what it left.

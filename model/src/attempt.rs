@@ -22,11 +22,19 @@ impl Protocol {
                     // Attempts are alike, so they may as well begin in the order of their letters.
                     break;
                 }
-                Stage::Acquiring | Stage::Extending => self.decisions(state, agent, happenings),
+                Stage::Acquiring | Stage::Extending | Stage::Claiming => {
+                    self.decisions(state, agent, happenings);
+                }
+                Stage::Held | Stage::Over if self.setup.has_claims() => {
+                    self.claims(state, agent, happenings);
+                }
                 Stage::Held => self.extends(one, agent, happenings),
                 Stage::Over => {}
             }
-            if self.setup.releases && one.holds() {
+            if self.may_force(state, agent) {
+                happenings.push(Happening::Force { agent });
+            }
+            if self.setup.releases && one.holds() && !one.ended {
                 happenings.push(Happening::Release { agent });
             }
             self.arrivals(state, agent, happenings);
@@ -99,7 +107,8 @@ impl Protocol {
         let is_heard = may_hear && self.heard(one, usize::from(arrival.question), reply) > 0;
         let believes = may_hear && self.belief(state, arrival, reply).is_some();
         // What changes nothing, and what nobody waits for, might as well never have arrived.
-        if is_heard || changes || believes || self.setup.plain {
+        let is_end = self.is_end(one, usize::from(arrival.question));
+        if is_heard || changes || believes || is_end || self.setup.plain {
             happenings.push(Happening::Arrive(arrival));
         }
         if changes && believes && self.may_do_otherwise(one) {
@@ -151,21 +160,22 @@ impl Protocol {
         all[..self.setup.list_len(agent.list)].fill(reply);
         let decisions = self.holders.decisions(&self.nodes, self.round(agent), all);
         let matters = decisions.iter().any(|decision| self.matters(agent, *decision));
-        if matters || shows_fence { reply } else { 0 }
+        let is_free = self.setup.has_claims() && self.is_free(reply);
+        if matters || shows_fence || is_free { reply } else { 0 }
     }
 
     fn waits_for(&self, agent: &Agent, place: usize) -> bool {
         match (agent.stage, self.setup.mutation) {
             (Stage::Acquiring, Some(Mutation::AddUpRounds)) => true,
             (Stage::Acquiring, Some(Mutation::OldRoundCompletes)) => place == 0,
-            (Stage::Acquiring | Stage::Extending, _) => place + 1 == usize::from(agent.asked),
-            _ => false,
+            _ => agent.waits() && place + 1 == usize::from(agent.asked),
         }
     }
 
     fn round(&self, agent: &Agent) -> Round {
         match agent.stage {
             Stage::Acquiring => Round::Acquire(agent.round),
+            _ if self.setup.has_claims() => Round::Claim(self.setup.list_len(agent.list) as u8),
             _ => Round::Extend(self.setup.list_len(agent.list) as u8),
         }
     }
@@ -176,7 +186,7 @@ impl Protocol {
         let one = &state.agents[i];
         let mut replies = state.nodes.map(|node| node.lanes[i].reply);
         let mut late = None;
-        if self.setup.plain || !matches!(one.stage, Stage::Acquiring | Stage::Extending) {
+        if self.setup.plain || !one.waits() {
             return None;
         } else if self.waits_for(one, place) {
             replies[usize::from(arrival.node)] = match self.heard(one, place, reply) {
@@ -198,6 +208,9 @@ impl Protocol {
             Decision::AskAgain(..) => self.may_ask_again(agent),
             Decision::GiveUp => self.setup.gives_up(),
             Decision::Extended | Decision::Failed if self.setup.plain => true,
+            // What is given back after a claim may do harm.
+            Decision::Extended if self.setup.has_claims() => true,
+            Decision::Failed if self.setup.mutation == Some(Mutation::HealUnconfirmed) => true,
             Decision::Extended => agent.outdated || agent.refreshing > 0 || self.may_go_on(agent),
             Decision::Failed => self.may_go_on(agent),
         }
@@ -258,7 +271,7 @@ impl Protocol {
     }
 
     /// Puts a question to every node of the attempt's list that votes for it, as far as it knows.
-    fn send(&self, state: &mut State, agent: u8, question: Question) {
+    pub(crate) fn send(&self, state: &mut State, agent: u8, question: Question) {
         let i = usize::from(agent);
         let place = state.agents[i].ask(question);
         let one = state.agents[i];
@@ -303,6 +316,7 @@ impl Protocol {
     pub(crate) fn arrive(&self, mut state: State, arrival: Arrival) -> Option<State> {
         let (i, place) = (usize::from(arrival.agent), usize::from(arrival.question));
         let (table, reply) = self.answer(&state, arrival);
+        self.note(&mut state, arrival, table);
         let may_hear = !self.is_told(&state, arrival.agent, arrival.node);
         let (belief, reply) = match arrival.seen && may_hear {
             true => {
@@ -336,6 +350,7 @@ impl Protocol {
         if let Decision::AskAgain(round, proposal) = decision {
             return self.ask_again(state, agent, round, proposal);
         }
+        let given_back = self.given_back(state, agent, decision == Decision::Extended);
         state.drop_replies(i);
         let former_fence = self.former_fence(state, agent);
         let one = &mut state.agents[i];
@@ -353,8 +368,14 @@ impl Protocol {
                 }
                 (one.stage, one.outdated, one.refreshing) = (Stage::Held, false, 0);
             }
-            Decision::Failed => (one.stage, one.outdated) = (Stage::Held, false),
+            Decision::Failed => {
+                one.stage = if one.holds() { Stage::Held } else { Stage::Over };
+                one.outdated = false;
+            }
             Decision::GiveUp | Decision::AskAgain(..) => self.end(state, agent),
+        }
+        if let Some(given_back) = given_back {
+            self.give_back(state, agent, given_back);
         }
     }
 
@@ -403,6 +424,7 @@ impl Protocol {
         state.drop_replies(usize::from(agent));
         state.agents[usize::from(agent)].stop();
         if self.setup.releases {
+            state.agents[usize::from(agent)].ended = self.setup.has_claims();
             self.send(state, agent, Question::Release);
             // To hold on for longer gives others more to break, unless somebody waits for the end.
             if !self.setup.waits_for_attempts() {

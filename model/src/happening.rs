@@ -46,6 +46,20 @@ pub enum Happening {
         /// The fence that the nodes shall have.
         to: u8,
     },
+    /// Somebody with the id of a lease, and perhaps a made-up one, asks to keep it.
+    Claim {
+        /// Whose.
+        agent: u8,
+        /// The lowest fence that the id names.
+        lowest: u8,
+        /// The highest.
+        highest: u8,
+    },
+    /// Somebody takes the lease from its holder.
+    Force {
+        /// Who holds it.
+        agent: u8,
+    },
     /// A holder releases.
     Release {
         /// Who.

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use leasehold_core::rounds::{AcquireRound, AcquireSpec, AcquireStep, ExtendRound, ExtendStep};
-use leasehold_core::{Drift, Fence, Lease, Moment, Quorum, Reply};
+use leasehold_core::{Drift, Fence, Lease, Moment, Quorum, Reply, Request};
 
 use crate::memo::{Cache, Numbered};
 use crate::mutation::Mutation;
@@ -47,6 +47,8 @@ pub enum Round {
     Acquire(u8),
     /// An extend, or a refresh, to so many nodes.
     Extend(u8),
+    /// A claim to so many nodes.
+    Claim(u8),
 }
 
 type Replies = [u8; NODES_MAX];
@@ -154,7 +156,8 @@ impl Holders {
                     Round::Acquire(number) => {
                         self.acquire(number, &seen, late.as_ref(), time_is_up)
                     }
-                    Round::Extend(members) => extend(nodes, members, &seen, time_is_up),
+                    Round::Extend(members) => extend(nodes, members, false, &seen, time_is_up),
+                    Round::Claim(members) => extend(nodes, members, true, &seen, time_is_up),
                 };
                 found.extend(decision.filter(|decision| !found.contains(decision)));
             }
@@ -206,22 +209,24 @@ impl Round {
         match self {
             Self::Acquire(number) => u64::from(number),
             Self::Extend(members) => 1 << 8 | u64::from(members),
+            Self::Claim(members) => 1 << 8 | 1 << 3 | u64::from(members),
         }
     }
 }
 
-fn extend(nodes: &Nodes, members: u8, seen: &[&Reply], time_is_up: bool) -> Option<Decision> {
+fn extend(
+    nodes: &Nodes,
+    members: u8,
+    is_claim: bool,
+    seen: &[&Reply],
+    time_is_up: bool,
+) -> Option<Decision> {
     // Which holder and which numbers makes no difference to how the answers are counted.
-    let lease = Lease {
-        lock: nodes.lock().clone(),
-        holder: nodes.holder(0).clone(),
-        fence: Fence::ZERO,
-        token: Fence::ZERO,
-        ttl: ttl(),
-        deadline: NOW.plus(ttl().get()),
-        uncertain: false,
-    };
+    let lease = lease(nodes, Fence::ZERO);
     let mut round = ExtendRound::new(&lease, quorum(members.into()), Drift::DEFAULT, NOW);
+    if is_claim {
+        round = round.unbroken();
+    }
     for (node, reply) in seen.iter().enumerate() {
         round.answer(NOW, node, Ok((*reply).clone()));
     }
@@ -232,6 +237,40 @@ fn extend(nodes: &Nodes, members: u8, seen: &[&Reply], time_is_up: bool) -> Opti
         ExtendStep::Wait => None,
         ExtendStep::Extended { .. } => Some(Decision::Extended),
         ExtendStep::Failed => Some(Decision::Failed),
+    }
+}
+
+/// What the core gives back after a claim from the first number to the second was answered: with which
+/// token, to which fence, and to which nodes.
+pub fn heals(
+    nodes: &Nodes,
+    members: usize,
+    (lowest, highest): (u8, u8),
+    replies: Replies,
+) -> Option<((u8, u8), Vec<usize>)> {
+    let lease = lease(nodes, fence(lowest));
+    let round = ExtendRound::new(&lease, quorum(members), Drift::DEFAULT, NOW);
+    let mut round = round.refresh(fence(highest)).unbroken();
+    for (node, reply) in replies.iter().enumerate().filter(|(_, reply)| **reply > 0) {
+        round.answer(NOW, node, Ok(nodes.reply(*reply).clone()));
+    }
+    match round.to_heal(&lease)? {
+        (Request::Extend { token, next, unbroken: false, .. }, free) => {
+            Some(((small(token), small(next)), free))
+        }
+        (request, _) => unreachable!("{request:?}"),
+    }
+}
+
+fn lease(nodes: &Nodes, token: Fence) -> Lease {
+    Lease {
+        lock: nodes.lock().clone(),
+        holder: nodes.holder(0).clone(),
+        fence: token,
+        token,
+        ttl: ttl(),
+        deadline: NOW.plus(ttl().get()),
+        uncertain: false,
     }
 }
 

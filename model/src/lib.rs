@@ -6,6 +6,7 @@ mod attempt;
 pub mod case;
 pub mod cases;
 mod change;
+mod claims;
 mod clocks;
 mod fault;
 mod handoff;

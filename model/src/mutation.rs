@@ -35,6 +35,16 @@ pub enum Mutation {
     AddUpRounds,
     /// A holder completes with an old round after it sent a newer one; extends look at the owner.
     OldRoundCompletes,
+    /// A node that has no owner takes a claim for an extend.
+    ClaimHeals,
+    /// A node that confirms a claim raises its fence to the highest one claimed.
+    ClaimRaises,
+    /// A node confirms a claim without a look at its owner.
+    ClaimFromAnyone,
+    /// What was confirmed is given back with the highest fence claimed.
+    HealHighest,
+    /// What no quorum confirmed is given back all the same.
+    HealUnconfirmed,
     /// A refresh is one more acquire round with the same holder.
     RefreshIsAcquire,
     /// A refresh is an extend with a larger token, and EXTENDED alone counts.
@@ -157,6 +167,21 @@ impl Mutation {
                 Request::Extend { holder, ttl, .. },
                 Reply::Superseded { fence },
             ) if table.owner(NOW, lock).is_none() => ask(table, &extend(holder, *fence, *ttl)),
+            (
+                Self::ClaimHeals,
+                Request::Extend { holder, token, unbroken: true, ttl, .. },
+                Reply::NotHeld { owner: None },
+            ) => ask(table, &extend(holder, *token, *ttl)),
+            (
+                Self::ClaimRaises,
+                Request::Extend { holder, next, unbroken: true, ttl, .. },
+                Reply::Extended { .. },
+            ) => ask(table, &extend(holder, *next, *ttl)),
+            (
+                Self::ClaimFromAnyone,
+                Request::Extend { unbroken: true, .. },
+                Reply::NotHeld { .. },
+            ) => KEPT,
             (_, Request::Extend { token, next, .. }, _) if next > token => {
                 mutation.refreshed(table, request, &before, reply, ask)
             }

@@ -195,7 +195,18 @@ impl Nodes {
                 unbroken: false,
                 ttl,
             },
+            Question::Claim(lowest, highest) => Request::Extend {
+                lock,
+                holder,
+                token: fence(lowest),
+                next: fence(highest),
+                unbroken: true,
+                ttl,
+            },
             Question::Release => Request::Release { lock, holder },
+            Question::Force(seen) => {
+                Request::ForceRelease { lock, holder, fence: fence(seen), reason: None }
+            }
         }
     }
 
@@ -364,7 +375,9 @@ fn abridged(reply: Reply) -> Reply {
             Reply::Busy { owner, expires_in: None, fence, since: None }
         }
         Reply::Stranger { .. } => Reply::Stranger { record: None },
-        Reply::NotHeld { .. } => Reply::NotHeld { owner: None },
+        Reply::NotHeld { owner: Some(_) } => {
+            Reply::NotHeld { owner: Some(Owner::OtherLibrary { value: String::new() }) }
+        }
         other => other,
     }
 }

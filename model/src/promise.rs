@@ -6,7 +6,7 @@ use leasehold_judge::rules;
 
 use crate::holders::quorum;
 use crate::protocol::Protocol;
-use crate::state::{Agent, State};
+use crate::state::{Agent, Node, State};
 
 /// One promise of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,11 @@ pub enum Promise {
     M,
     /// On a node that granted a handed-over lease, no message of a former user changes anything.
     H,
+    /// A claim changes nothing on any node, and what is given back has no fence above the one given.
+    C,
+    /// What was released on all nodes is on a quorum no more, and what was ended by force on no node
+    /// where it was.
+    R,
 }
 
 impl Promise {
@@ -35,6 +40,8 @@ impl Promise {
             Self::F2 => !state.broke_f2,
             Self::F5 => !state.broke_f5,
             Self::H => !state.broke_h,
+            Self::C => !state.broke_c,
+            Self::R => !(0..agents.len()).any(|agent| is_revived(protocol, state, agent)),
             Self::F1 => !pairs(agents).any(|(a, b)| shares_a_number(a, b)),
             Self::M => !pairs(agents).any(|(a, b)| a.holds() && b.holds()),
             Self::F6 => !pairs(agents)
@@ -68,6 +75,17 @@ fn can_be_kept(protocol: &Protocol, state: &State, agent: &Agent) -> bool {
         view.owner == Some(agent.holder) && view.fence <= agent.token
     });
     kept.count() >= quorum(members).needed()
+}
+
+fn is_revived(protocol: &Protocol, state: &State, agent: usize) -> bool {
+    let nodes = &state.nodes[..protocol.setup.nodes];
+    let holder = state.agents[agent].holder;
+    let owns = |node: &&Node| protocol.view(node).owner == Some(holder);
+    let is_forced = |node: &&Node| node.forced >> agent & 1 == 1;
+    let is_released = nodes.iter().all(|node| node.released >> agent & 1 == 1);
+    let owned = nodes.iter().filter(owns).count();
+    nodes.iter().filter(owns).any(|node| is_forced(&node))
+        || is_released && owned >= quorum(nodes.len()).needed()
 }
 
 impl fmt::Display for Promise {

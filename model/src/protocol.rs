@@ -94,6 +94,10 @@ impl Protocol {
             Happening::Arrive(arrival) => return self.arrive(next, arrival),
             Happening::Decide { agent, decision } => self.decide(&mut next, agent, decision),
             Happening::Extend { agent, to } => self.extend(&mut next, agent, to),
+            Happening::Claim { agent, lowest, highest } => {
+                self.claim(&mut next, agent, lowest, highest);
+            }
+            Happening::Force { agent } => self.force(&mut next, agent),
             Happening::Release { agent } => self.end(&mut next, agent),
             Happening::Expire { node } => self.expire(&mut next, node),
             Happening::Wipe { node } => self.wipe(&mut next, node),

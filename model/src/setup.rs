@@ -18,6 +18,10 @@ pub struct Setup {
     pub more_rounds: u8,
     /// How many extends an attempt may send.
     pub extends: u8,
+    /// Whether extends are claims: of somebody who was told the id of a lease, and may make it up.
+    pub claims: Claims,
+    /// Whether a lease may be taken from its holder.
+    pub forces: bool,
     /// How many refreshes an attempt may send.
     pub refreshes: u8,
     /// How many of the attempts, in the order in which they begin, may extend and refresh.
@@ -55,6 +59,17 @@ pub struct Setup {
     pub mutation: Option<Mutation>,
     /// What is checked.
     pub checks: &'static [Promise],
+}
+
+/// Whether leases are extended by what somebody says who has their id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claims {
+    /// Holders extend their own.
+    Never,
+    /// Holders have an id, and perhaps they put other fences into it.
+    Held,
+    /// The same, and ids are used again once their release has come to a quorum.
+    Replayed,
 }
 
 /// How a node that lost its memory comes back.
@@ -138,6 +153,8 @@ impl Setup {
         proposals: 2,
         more_rounds: 0,
         extends: 0,
+        claims: Claims::Never,
+        forces: false,
         refreshes: 0,
         keepers: u8::MAX,
         handovers: 0,
@@ -171,6 +188,11 @@ impl Setup {
             || self.copies > 0
             || (self.wipes > 0
                 && matches!(self.rejoin, Rejoin::AfterAttempts | Rejoin::ByWitnesses))
+    }
+
+    /// Whether leases have ids that callers hand in.
+    pub fn has_claims(&self) -> bool {
+        self.claims != Claims::Never
     }
 
     /// Whether members have names, so that it matters which server is which.
@@ -222,6 +244,14 @@ impl Setup {
         }
         if usize::from(self.keepers) < self.agents {
             text += &format!(" of {}", self.keepers);
+        }
+        match self.claims {
+            Claims::Never => {}
+            Claims::Held => text += ", claims",
+            Claims::Replayed => text += ", claims, also after the release",
+        }
+        if self.forces {
+            text += ", forced";
         }
         if self.reserves {
             text += ", reserved";

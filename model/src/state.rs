@@ -36,6 +36,8 @@ pub struct Agent {
     pub refreshing: u8,
     /// Whether one of its owners expired, or was wiped away, on some node.
     pub missed: bool,
+    /// Whether a release was sent, or its lease was to be ended by force.
+    pub ended: bool,
     /// How many extends it sent.
     pub extends: u8,
     /// How many refreshes it sent.
@@ -60,6 +62,8 @@ pub enum Stage {
     Extending,
     /// Gave up, or released.
     Over,
+    /// Gave up, or released, and waits for answers to a claim that its lease is still there.
+    Claiming,
 }
 
 /// What an attempt asks of each node.
@@ -72,17 +76,26 @@ pub enum Question {
     Acquire(u8),
     /// Keep it, with this token, and raise the fence to this number: the same, or a refresh.
     Extend(u8, u8),
+    /// Keep it, if its owner has a fence from the first number to the second: what somebody says who
+    /// was told of a lease, or made one up.
+    Claim(u8, u8),
     /// Give it back.
     Release,
+    /// Take it away from its owner, who was seen with this fence.
+    Force(u8),
 }
 
 impl Question {
-    /// Different for different questions, in 12 bits; numbers are below 32.
+    /// Different for different questions, in 12 bits; numbers are below 32, and those of a claim below 8.
     pub fn key(self) -> u16 {
         match self {
             Self::None => 0,
             Self::Release => 1,
             Self::Acquire(proposal) => 1 << 10 | u16::from(proposal),
+            Self::Force(fence) => 1 << 10 | 1 << 8 | u16::from(fence),
+            Self::Claim(lowest, highest) => {
+                1 << 10 | 1 << 9 | u16::from(lowest) << 3 | u16::from(highest)
+            }
             Self::Extend(token, next) => 1 << 11 | u16::from(token) << 5 | u16::from(next),
         }
     }
@@ -110,6 +123,10 @@ pub struct Node {
     pub history: u8,
     /// 1 plus the number of the table that its replica has; 0 if there is none.
     pub replica: u16,
+    /// The attempts whose release came here, one bit each. Only where leases have ids.
+    pub released: u8,
+    /// The attempts that were ended by force here, so that nobody owned the lock: one bit each.
+    pub forced: u8,
     /// The attempts that were told of a copy, one bit each: what they asked before is not counted.
     pub told: u8,
     /// What is under way from and to each attempt.
@@ -162,6 +179,8 @@ pub struct State {
     pub broke_f5: bool,
     /// Whether H was seen broken.
     pub broke_h: bool,
+    /// Whether C was seen broken.
+    pub broke_c: bool,
 }
 
 impl Agent {
@@ -178,6 +197,11 @@ impl Agent {
     /// Whether it has begun and is not over.
     pub fn is_active(&self) -> bool {
         !matches!(self.stage, Stage::Idle | Stage::Over)
+    }
+
+    /// Whether it waits for answers.
+    pub fn waits(&self) -> bool {
+        matches!(self.stage, Stage::Acquiring | Stage::Extending | Stage::Claiming)
     }
 
     /// Takes no further step of its own; what it asked may still arrive.
@@ -211,7 +235,7 @@ impl State {
     pub fn drop_questions(&mut self) {
         for i in 0..AGENTS_MAX {
             let asked = usize::from(self.agents[i].asked);
-            let waits = matches!(self.agents[i].stage, Stage::Acquiring | Stage::Extending);
+            let waits = self.agents[i].waits();
             for place in 0..asked - usize::from(waits && asked > 0) {
                 if self.nodes.iter().all(|node| node.lanes[i].pending[place] == 0) {
                     self.agents[i].questions[place] = Question::None;

@@ -87,6 +87,10 @@ fn sentence(
             let verb = if to > token { "refreshes" } else { "extends" };
             format!("{} {verb} its lease with token {token}{later}", who(agent))
         }
+        Happening::Claim { agent, lowest, highest } => {
+            format!("somebody claims {}'s lease with fences {lowest} to {highest}", who(agent))
+        }
+        Happening::Force { agent } => format!("somebody takes the lease from {}", who(agent)),
         Happening::Release { agent } => format!("{} releases", who(agent)),
         Happening::Expire { node } => format!("{} expires on node {}", owner(node), name(node)),
         Happening::Wipe { node } => format!(
@@ -140,7 +144,9 @@ fn question_words(question: Question) -> String {
         Question::Acquire(proposal) => format!("acquire with {proposal}"),
         Question::Extend(token, next) if token == next => format!("extend with {token}"),
         Question::Extend(token, next) => format!("refresh from {token} to {next}"),
+        Question::Claim(lowest, highest) => format!("claim with {lowest} to {highest}"),
         Question::Release => "release".into(),
+        Question::Force(seen) => format!("forced release of {seen}"),
     }
 }
 

@@ -102,7 +102,9 @@ impl Catcher {
                 cargo.args(["test", "--no-run"]).args(arguments.split_whitespace())
             }
             How::Driver => cargo.args(["test", "--no-run"]).args(DRIVER),
-            How::Program { package, .. } => cargo.args(["build", "-p", package]),
+            How::Program { package, .. } => {
+                cargo.args(["build", "-p", package]).args(beside(arguments))
+            }
         };
         let run = finish(process::run(&mut cargo, tree, BUILD_LIMIT, |_| false))?;
         match run.end {
@@ -167,6 +169,12 @@ impl Catcher {
             _ => Verdict::Unclear(format!("nobody understands:\n{}", last_of(&run.lines))),
         }
     }
+}
+
+/// What else must lie beside a program that is given these arguments.
+fn beside(arguments: &str) -> &'static [&'static str] {
+    let is_asked = arguments.split_whitespace().any(|word| word == "--through-servers");
+    if is_asked { &["-p", "leasehold-cli"] } else { &[] }
 }
 
 fn finish(run: std::io::Result<Run>) -> Result<Run, Verdict> {
@@ -307,6 +315,12 @@ mod tests {
         assert_eq!(broken_history(&lines(story)), None, "there is more to come");
         let story = format!("{story}\nThe same trouble again: `x`");
         assert_eq!(broken_history(&lines(&story)).unwrap(), "“one holds”, after 7 s");
+    }
+
+    #[test]
+    fn chaos_through_servers_needs_the_command_line_beside_it() {
+        assert_eq!(beside("--seconds 20 --through-servers --seed 5"), ["-p", "leasehold-cli"]);
+        assert!(beside("--seconds 20 --seed 5").is_empty());
     }
 
     #[test]

@@ -77,6 +77,20 @@ pub enum Happening {
         /// Which.
         who: Holder,
     },
+    /// A process tells a caller that it has a lease.
+    Confirmed {
+        /// Whose.
+        who: Holder,
+        /// When the question was sent to the nodes that it counts from.
+        started: Time,
+    },
+    /// A caller was told that a quorum has its lease no more.
+    Released {
+        /// Whose.
+        who: Holder,
+        /// The servers that still have it, and when each had last lost something that it knew.
+        kept: Vec<(usize, Time)>,
+    },
     /// An attempt failed or was dropped, and is given back.
     GaveUp {
         /// Whose.
@@ -218,6 +232,17 @@ impl fmt::Display for Happening {
             }
             Self::Lost { who } => write!(f, "{} is told that it LOST", short(who)),
             Self::Done { who } => write!(f, "{} is done and gives back", short(who)),
+            Self::Confirmed { who, .. } => {
+                write!(f, "    a process tells of a lease of {}", short(who))
+            }
+            Self::Released { who, kept } => {
+                write!(
+                    f,
+                    "{} is told that it is RELEASED, {} servers have it",
+                    short(who),
+                    kept.len()
+                )
+            }
             Self::GaveUp { who } => write!(f, "{} gives up", short(who)),
             Self::Applied { node, request, reply, .. } => {
                 write!(f, "    server {node}: {} → {reply}", asked(request))

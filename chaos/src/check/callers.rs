@@ -11,11 +11,17 @@ pub const MADE_UP: u64 = 1_000_000_000_000;
 
 /// Both times of a deadline are told in whole milliseconds, and are rounded down; the clocks of two
 /// processes are one.
-const SLACK: u64 = 1_000_000;
+pub(super) const SLACK: u64 = 1_000_000;
 
 /// What drift may do, as the library allows for it.
 fn drift(nanos: u64) -> u64 {
     nanos / 100 + 2_000_000
+}
+
+/// For how long the holder of such a lease may believe in it, from when its votes were asked for.
+pub(super) fn lasts(ttl_ms: u64) -> u64 {
+    let ttl = ttl_ms * 1_000_000;
+    ttl - drift(ttl).min(ttl)
 }
 
 /// Whether there were callers at all.
@@ -26,7 +32,7 @@ pub(super) fn took_part(history: &History) -> bool {
     events(history).any(|(_, _, event)| is_of_caller(event))
 }
 
-fn events(history: &History) -> impl Iterator<Item = (&Life, u64, &Event)> {
+pub(super) fn events(history: &History) -> impl Iterator<Item = (&Life, u64, &Event)> {
     history
         .lives
         .iter()
@@ -53,8 +59,7 @@ pub(super) fn deadlines(history: &History) -> Finding {
         if *until <= at {
             continue;
         }
-        let ttl = ttl_ms * 1_000_000;
-        let lasts = ttl - drift(ttl).min(ttl);
+        let lasts = lasts(*ttl_ms);
         let asked = asked.get(&(lock.as_str(), *fence)).map_or(&[][..], Vec::as_slice);
         let latest = asked.iter().filter(|asked| **asked <= at).max();
         let who = format!("caller {}.{} op {op} ({lock}, fence {fence})", life.holder, life.life);

@@ -5,6 +5,9 @@
 //! where nobody else got the lock, because a second holder was possible.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use leasehold_core::Drift;
 
 use super::{Finding, Outcome};
 use crate::history::{Ballot, Event, History, Life, ServerEvent, Vote};
@@ -62,7 +65,28 @@ fn processes(history: &History) -> HashMap<&str, Process<'_>> {
     all
 }
 
-/// No vote is counted from a server within the longest lease after it forgot.
+/// Until when a server that forgot at `from` must not vote: a whole quarantine, less what drift may do in
+/// it and less what a quorum of clocks was set ahead meanwhile, because no client can know better.
+fn owes_until(history: &History, from: u64) -> u64 {
+    let meta = &history.meta;
+    let until = from.saturating_add(meta.quarantine);
+    let mut ahead: HashMap<usize, u64> = HashMap::new();
+    for line in &history.servers {
+        if let ServerEvent::Clock { server, from: begun, micros, .. } = &line.what
+            && line.at >= from
+            && *begun < until
+        {
+            *ahead.entry(*server).or_default() += 1_000 * micros.max(&0).unsigned_abs();
+        }
+    }
+    let mut ahead: Vec<_> = ahead.into_values().collect();
+    ahead.sort_unstable_by(|a, b| b.cmp(a));
+    let together = ahead.get(meta.nodes / 2).copied().unwrap_or(0);
+    let drift = Drift::DEFAULT.allowance(Duration::from_nanos(meta.quarantine)).as_nanos() as u64;
+    until.saturating_sub(drift + together).max(from.saturating_add(meta.max_ttl))
+}
+
+/// No vote is counted from a server within a quarantine after it forgot.
 ///
 /// A vote was given at some time between the asking and the moment at which its winner wrote it
 /// down; a server forgot at some time between two others. Only what is wrong for all of them is
@@ -111,13 +135,13 @@ impl Process<'_> {
         let too_soon = self
             .forgot
             .iter()
-            .find(|(from, to, _)| *to <= asked && won < from.saturating_add(history.meta.max_ttl));
+            .find(|(from, to, _)| *to <= asked && won < owes_until(history, *from));
         let (_, to, why) = too_soon?;
         Some(format!("server {server} had forgotten at {} ({why})", seconds(history, *to)))
     }
 }
 
-/// No server is admitted within the longest lease after it forgot.
+/// No server is admitted within a quarantine after it forgot.
 ///
 /// A record says what was written before it was told of. So a life that was told to wait after its
 /// server forgot, and then to be admitted, was admitted after that.
@@ -149,9 +173,10 @@ pub(super) fn waited(history: &History) -> Finding {
         };
         admitted += 1;
         let Some(process) = processes.get(run) else { continue };
-        let early = process.forgot.iter().find(|(from, to, _)| {
-            from < since && *to <= at && at < from.saturating_add(history.meta.max_ttl)
-        });
+        let early = process
+            .forgot
+            .iter()
+            .find(|(from, to, _)| from < since && *to <= at && at < owes_until(history, *from));
         if let Some((_, to, why)) = early {
             let line = format!(
                 "server {} had forgotten at {} ({why}), and its life {life:.8} was admitted at {}",

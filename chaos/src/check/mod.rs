@@ -2,6 +2,7 @@
 //! judged by [`leasehold_judge`], to which the history is replayed.
 
 mod callers;
+mod denials;
 mod exclusion;
 mod excuse;
 mod fences;
@@ -118,6 +119,7 @@ pub fn all(history: &History) -> Vec<Finding> {
             callers::deadlines(history),
             callers::over(history),
             callers::looks(history, &judged),
+            denials::judge(history, &judged),
             callers::lies(history, &sections),
         ]);
     }

@@ -1,8 +1,9 @@
 //! The cases: what must hold within which bounds (`sound`), and what must be found
-//! (`broken`); both for handing over (`handover`), for lives of servers (`lives`)
-//! and for clocks that are wrong (`clocks`).
+//! (`broken`); both for handing over (`handover`), for lives of servers (`lives`),
+//! for clocks that are wrong (`clocks`) and for what callers hand in (`claims`).
 
 mod broken;
+mod claims;
 mod clocks;
 mod handover;
 mod lives;
@@ -22,10 +23,12 @@ pub fn all() -> Vec<Case> {
         .chain(handover::sound())
         .chain(lives::sound())
         .chain(clocks::sound())
+        .chain(claims::sound())
         .chain(broken::all())
         .chain(handover::broken())
         .chain(lives::broken())
         .chain(clocks::broken())
+        .chain(claims::broken())
         .collect()
 }
 

@@ -22,7 +22,11 @@ impl Client {
 
     /// A fresh name for an attempt, which also serves as its holder value.
     pub(super) fn name_attempt(&mut self, holder: usize) -> Holder {
-        let who = Holder::new(&self.holders[holder].label, self.chance.nonce()).expect("ASCII");
+        let nonce = self.chance.nonce();
+        let mark = self.holders[holder].errand.as_ref().and_then(|errand| errand.mark);
+        let nonce =
+            mark.map_or(nonce, |mark| u128::from(mark) << 64 | nonce & u128::from(u64::MAX));
+        let who = Holder::new(&self.holders[holder].label, nonce).expect("ASCII");
         self.holders[holder].who = who.clone();
         who
     }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::rounds::{Belief, ExtendRound, ExtendStep, LeaseClaim, ReleaseRound};
-use leasehold_core::{Fence, Holder, Lease, LockName, Moment, Request, Ttl};
+use leasehold_core::rounds::{Belief, ExtendRound, ExtendStep, LeaseClaim, Refusal, ReleaseRound};
+use leasehold_core::{Fence, Holder, Lease, LockName, Moment, Owner, Request, Ttl};
 
 use super::{Act, Client, Doing, HolderTask, Purpose};
 use crate::clock::Time;
@@ -37,6 +37,8 @@ pub enum Wish {
         ttl: Ttl,
         /// How long it waits.
         wait: Duration,
+        /// What the holder of this caller's idempotency key begins with.
+        mark: Option<u64>,
     },
     /// To go on.
     Renew {
@@ -70,6 +72,8 @@ pub enum Told {
     },
     /// It has not, and will not have it again.
     Lost,
+    /// A quorum has it no more.
+    Released,
     /// Nobody can tell.
     Unknown,
 }
@@ -81,6 +85,19 @@ pub(super) struct Errand {
     request: u64,
     asked: Moment,
     wait_until: Moment,
+    /// Of an acquire with an idempotency key.
+    pub(super) mark: Option<u64>,
+    /// What is asked of the nodes if the lease of the key is over.
+    afresh: Option<Wish>,
+}
+
+/// What an idempotency key stands for in this life of a process.
+#[derive(Debug)]
+pub(super) enum Key {
+    /// A request under way.
+    UnderWay,
+    /// A lease, which may be over.
+    Granted(Token, Ttl),
 }
 
 impl Client {
@@ -94,21 +111,39 @@ impl Client {
     ) {
         let asked = self.now(time);
         let task = self.free_task();
-        let errand = |wait| Errand { caller, request, asked, wait_until: asked.plus(wait) };
+        let errand = |wait, mark, afresh| {
+            let wait_until = asked.plus(wait);
+            Errand { caller, request, asked, wait_until, mark, afresh }
+        };
         match wish {
-            Wish::Acquire { lock, label, ttl, wait } => {
+            Wish::Acquire { wait, mark: Some(mark), .. } if self.keys.contains_key(&mark) => {
+                // A repeat: of a lease the nodes are asked, whatever became of it.
+                self.holders[task].errand = Some(errand(wait, None, Some(wish)));
+                match &self.keys[&mark] {
+                    Key::UnderWay => self.finish(task, Told::Unknown, acts),
+                    Key::Granted(token, ttl) => {
+                        let (token, ttl) = (token.clone(), *ttl);
+                        self.renew(time, task, token, ttl, acts);
+                    }
+                }
+            }
+            Wish::Acquire { lock, label, ttl, wait, mark } => {
                 let this = &mut self.holders[task];
                 (this.lock, this.label, this.ttl) = (lock, label, ttl);
-                this.errand = Some(errand(wait));
+                this.errand = Some(errand(wait, mark, None));
+                if let Some(mark) = mark {
+                    self.keys.insert(mark, Key::UnderWay);
+                }
                 self.begin_wish(task);
                 self.acquire(time, task, acts);
             }
             Wish::Renew { token, ttl } => {
-                self.holders[task].errand = Some(errand(Duration::ZERO));
+                self.holders[task].errand = Some(errand(Duration::ZERO, None, None));
                 self.renew(time, task, token, ttl, acts);
             }
             Wish::Release { token } => {
-                self.holders[task].errand = Some(errand(Duration::ZERO));
+                self.holders[task].errand = Some(errand(Duration::ZERO, None, None));
+                self.forget_key(&token);
                 let (value, highest) = (token.holder.clone(), token.highest);
                 let round = ReleaseRound::new(value, highest, self.quorum, Belief::Unknown, asked);
                 self.holders[task].doing = Doing::Releasing(round);
@@ -146,6 +181,13 @@ impl Client {
         self.holders.len() - 1
     }
 
+    /// Whether the lock is held by a lease of the same idempotency key.
+    pub(super) fn is_of_its_key(&self, task: usize, refusal: &Refusal) -> bool {
+        let mark = self.holders[task].errand.as_ref().and_then(|errand| errand.mark);
+        let Refusal::Held { owner: Some(Owner::Holder(owner)), .. } = refusal else { return false };
+        mark.is_some_and(|mark| owner.mark() == mark)
+    }
+
     /// The lock is held by another. Whether the caller does not wait any longer.
     pub(super) fn has_waited(&self, time: Time, task: usize) -> bool {
         let errand = self.holders[task].errand.as_ref();
@@ -166,7 +208,35 @@ impl Client {
             return self.finish(task, Told::Unknown, acts);
         }
         let told = self.held(time, task, &lease, lease.deadline, votes);
+        let mark = self.holders[task].errand.as_ref().and_then(|errand| errand.mark);
+        if let (Some(mark), Told::Held { token, .. }) = (mark, &told) {
+            self.keys.insert(mark, Key::Granted(token.clone(), lease.ttl));
+        }
         self.finish(task, told, acts);
+    }
+
+    /// A key dies with its lease.
+    fn forget_key(&mut self, token: &Token) {
+        self.keys.retain(
+            |_, key| !matches!(key, Key::Granted(lease, _) if lease.holder == token.holder),
+        );
+    }
+
+    /// The lease of a key is over: the request is carried out as if it were the first.
+    fn begin_afresh(&mut self, time: Time, task: usize, acts: &mut Vec<Act>) -> bool {
+        let Some(errand) = &mut self.holders[task].errand else { return false };
+        let (caller, request) = (errand.caller, errand.request);
+        let Some(wish @ Wish::Acquire { mark: Some(mark), .. }) = errand.afresh.take() else {
+            return false;
+        };
+        if matches!(self.keys.get(&mark), Some(Key::Granted(..))) {
+            self.keys.remove(&mark);
+        }
+        self.holders[task].errand = None;
+        self.new_op(task);
+        self.holders[task].doing = Doing::Retired;
+        self.run_errand(time, (caller, request), wish, acts);
+        true
     }
 
     /// Gives nodes that lost a lease it back, once others have confirmed it.
@@ -197,6 +267,9 @@ impl Client {
             _ if round.is_lost() => Told::Lost,
             _ => Told::Unknown,
         };
+        if matches!(told, Told::Lost) && self.begin_afresh(time, task, acts) {
+            return;
+        }
         self.finish(task, told, acts);
     }
 
@@ -225,7 +298,12 @@ impl Client {
     pub(super) fn finish(&mut self, task: usize, told: Told, acts: &mut Vec<Act>) {
         self.new_op(task);
         self.holders[task].doing = Doing::Retired;
-        if let Some(Errand { caller, request, .. }) = self.holders[task].errand.take() {
+        if let Some(Errand { caller, request, mark, .. }) = self.holders[task].errand.take() {
+            if let Some(mark) = mark
+                && matches!(self.keys.get(&mark), Some(Key::UnderWay))
+            {
+                self.keys.remove(&mark);
+            }
             acts.push(Act::Answer { caller, request, told });
         }
     }

@@ -150,7 +150,11 @@ impl Client {
             }
             Doing::Renewing { .. } => self.renewed(time, holder, acts),
             Doing::Releasing(round) if round.step() != ReleaseStep::Wait => {
+                let is_released = round.step() == ReleaseStep::Released;
                 self.new_op(holder);
+                if is_released && self.holders[holder].is_for_callers {
+                    return self.finish(holder, Told::Released, acts);
+                }
                 self.leave_queue(time, holder, acts);
                 self.think(time, holder, acts);
             }
@@ -167,6 +171,10 @@ impl Client {
         acts: &mut Vec<Act>,
     ) {
         self.new_op(holder);
+        if self.is_of_its_key(holder, refusal) {
+            // Another process granted it, and may be about to take it back.
+            return self.finish(holder, Told::Unknown, acts);
+        }
         if self.has_waited(time, holder) {
             return self.finish(holder, Told::Lost, acts);
         }

@@ -24,7 +24,7 @@ use leasehold_core::{
 use leasehold_judge::Chance;
 
 pub use self::acts::{Act, Question, Timer};
-use self::errands::Errand;
+use self::errands::{Errand, Key};
 pub use self::errands::{Token, Told, Wish};
 use self::evidence::Evidence;
 use crate::clock::{Clock, Time};
@@ -88,6 +88,8 @@ pub struct Client {
     /// How many joined a queue.
     joined: u64,
     proposals: Proposals,
+    /// Idempotency keys of callers, by what the holders of their leases begin with.
+    keys: HashMap<u64, Key>,
     asks: HashMap<u64, Pending>,
     counter: u64,
     /// Whether the clock of a node was ever found to have gone ahead.
@@ -277,6 +279,7 @@ impl Client {
             queues: HashMap::new(),
             joined: 0,
             proposals: Proposals::default(),
+            keys: HashMap::new(),
             asks: HashMap::new(),
             counter: 0,
             have_gone_ahead: false,

@@ -12,6 +12,7 @@ mod noticed;
 mod own_release;
 mod quorum_grants;
 mod readings;
+mod released;
 mod remembers;
 mod served;
 
@@ -40,12 +41,13 @@ pub struct Terms {
 /// All of them.
 pub fn all(terms: Terms) -> Vec<Box<dyn Invariant>> {
     let Terms { quorum, clients, holders, memory, max_skew, .. } = terms;
-    let seen_here: [Box<dyn Invariant>; 7] = [
+    let seen_here: [Box<dyn Invariant>; 8] = [
         Box::new(own_release::OwnRelease),
         Box::new(quorum_grants::QuorumGrants::new(quorum)),
         Box::new(remembers::Remembers::new(quorum, memory, max_skew)),
         Box::new(counted_once::CountedOnce),
         Box::new(claims::Claims::default()),
+        Box::new(released::Released::new(quorum)),
         Box::new(served::Served::new(clients, holders)),
         Box::new(gives_back::GivesBack::default()),
     ];

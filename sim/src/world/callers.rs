@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Fence, Holder, LockName, Ttl};
+use leasehold_core::{Fence, Holder, LockName, Moment, Ttl};
 use leasehold_judge::Chance;
 
 use super::{Event, World, client_rate};
@@ -29,6 +29,8 @@ pub(super) struct Caller {
     ticket: u64,
     /// The last lease that it was told of.
     known: Option<Token>,
+    /// The last acquire with an idempotency key.
+    keyed: Option<Wish>,
     renews: bool,
     chance: Chance,
 }
@@ -39,6 +41,8 @@ enum Doing {
     /// Since when, by its own clock.
     Asking(u64),
     Holding(Held),
+    /// Waits to be told of the release of this.
+    Releasing(Token),
     Retired,
 }
 
@@ -65,6 +69,21 @@ impl Caller {
     fn ttl(&mut self) -> Ttl {
         let ttl = self.chance.duration(Duration::from_millis(300)..MAX_TTL);
         Ttl::new(ttl).expect("long enough")
+    }
+
+    /// What it asks for next: at times what it asked for before with the same key.
+    fn wish(&mut self) -> (Wish, Duration) {
+        if let Some(wish @ Wish::Acquire { wait, .. }) = &self.keyed
+            && self.chance.percent(50)
+        {
+            return (wish.clone(), *wait);
+        }
+        let wait = Duration::from_millis([0, 500, 4_000, 15_000][self.chance.index(4)]);
+        let (label, lock, ttl) = (self.label(), self.lock.clone(), self.ttl());
+        let mark = self.chance.percent(50).then(|| self.chance.bits());
+        let wish = Wish::Acquire { lock, label, ttl, wait, mark };
+        self.keyed = mark.map(|_| wish.clone());
+        (wish, wait)
     }
 
     /// What it was never given: another fence, another holder, or one that it had and has no more.
@@ -96,6 +115,7 @@ impl World {
                 request: 0,
                 ticket: 0,
                 known: None,
+                keyed: None,
                 renews: chance.percent(70),
                 chance,
             });
@@ -128,16 +148,15 @@ impl World {
             Doing::Thinking if self.is_calm => this.doing = Doing::Retired,
             Doing::Retired => {}
             // Nobody answered.
-            Doing::Asking(_) => self.think(caller),
+            Doing::Asking(_) | Doing::Releasing(_) => self.think(caller),
             Doing::Holding(_) => self.hold_on(caller),
             Doing::Thinking => {
                 self.perhaps_lie(caller);
                 let this = &mut self.callers[caller];
                 this.doing = Doing::Asking(this.now(now));
-                let wait = Duration::from_millis([0, 500, 4_000, 15_000][this.chance.index(4)]);
-                let (label, lock, ttl) = (this.label(), this.lock.clone(), this.ttl());
+                let (wish, wait) = this.wish();
                 let give_up = this.now(now) + (wait + PATIENCE).as_nanos() as u64;
-                self.ask(caller, Wish::Acquire { lock, label, ttl, wait });
+                self.ask(caller, wish);
                 self.wake_caller(caller, give_up);
             }
         }
@@ -188,6 +207,9 @@ impl World {
 
     /// An answer is on its way.
     pub(super) fn answer_caller(&mut self, caller: usize, request: u64, told: Told) {
+        if let Told::Held { token, started, .. } = &told {
+            self.tell(Happening::Confirmed { who: token.holder.clone(), started: *started });
+        }
         let chance = &mut self.callers[caller].chance;
         if !chance.percent(3) {
             let slow = if chance.percent(5) { 800 * MILLIS } else { 5 * MILLIS };
@@ -206,10 +228,11 @@ impl World {
         match (&mut this.doing, told) {
             (Doing::Asking(sent), Told::Held { token, elapsed, left, started, votes }) => {
                 let until = *sent + (elapsed + left).as_nanos() as u64;
-                this.known = Some(token.clone());
-                if until <= now {
-                    self.ask(caller, Wish::Release { token });
-                    return self.think(caller);
+                let is_past =
+                    this.known.replace(token.clone()).is_some_and(|it| it.holder == token.holder);
+                // A repeat may tell of what it was done with: that is given back once more.
+                if until <= now || is_past {
+                    return self.give_back(caller, token);
                 }
                 let work_until = now + this.chance.within(0..4 * SECOND);
                 let renew_at = if this.renews { now + (until - now) / 3 } else { u64::MAX };
@@ -250,8 +273,35 @@ impl World {
                 self.tell(Happening::Lost { who });
                 self.think(caller);
             }
+            (Doing::Releasing(token), Told::Released) => {
+                let token = token.clone();
+                self.tell_released(token);
+                self.think(caller);
+            }
+            (Doing::Releasing(_), _) => self.think(caller),
             _ => {}
         }
+    }
+
+    /// Waits for a while to be told what became of it.
+    fn give_back(&mut self, caller: usize, token: Token) {
+        let this = &mut self.callers[caller];
+        this.doing = Doing::Releasing(token.clone());
+        let patience = this.now(self.now) + PATIENCE.as_nanos() as u64;
+        self.ask(caller, Wish::Release { token });
+        self.wake_caller(caller, patience);
+    }
+
+    fn tell_released(&mut self, token: Token) {
+        let (now, mut kept) = (self.now, Vec::new());
+        for (number, server) in self.servers.iter().enumerate() {
+            let moment = Moment::from_nanos(server.clock.at(now));
+            if server.table.owner(moment, &token.lock) == Some(&token.holder) {
+                kept.push((number, server.forgot));
+            }
+        }
+        self.outcome.figures.released += 1;
+        self.tell(Happening::Released { who: token.holder, kept });
     }
 
     /// Works on, renews, is done, or finds that its time is over.
@@ -267,8 +317,7 @@ impl World {
         }
         if now >= held.work_until || is_calm {
             self.tell(Happening::Done { who });
-            self.ask(caller, Wish::Release { token });
-            return self.think(caller);
+            return self.give_back(caller, token);
         }
         if now >= held.renew_at {
             held.asked = Some(now);

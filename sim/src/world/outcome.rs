@@ -37,6 +37,8 @@ pub struct Figures {
     pub told: u64,
     /// Renewals that they were told of.
     pub renewed: u64,
+    /// Releases that they were told of.
+    pub released: u64,
     /// Leases that they made up.
     pub lies: u64,
     /// Things done to the world.
@@ -72,6 +74,7 @@ impl std::ops::AddAssign for Figures {
         self.lost += other.lost;
         self.told += other.told;
         self.renewed += other.renewed;
+        self.released += other.released;
         self.lies += other.lies;
         self.faults += other.faults;
         self.changes += other.changes;
@@ -90,15 +93,17 @@ impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { events, acquired, handed_over, extended, refreshed, lost, faults, .. } = self;
         let Self { changes, clocks, frozen, inits, late, odd, .. } = self;
-        let Self { successions, succeeded, no_list, told, renewed, lies, reserved, .. } = self;
+        let Self { successions, succeeded, no_list, told, renewed, released, lies, .. } = self;
+        let Self { reserved, .. } = self;
         write!(
             f,
             "{events} events, {faults} faults, {changes} of them to servers, {clocks} clocks set, \
              {frozen} processes frozen, {late} started late, {odd} told another max_ttl, set up \
              {inits} times, {successions} changes of the list begun, {succeeded} done, {no_list} left \
              without a list, {acquired} acquired, {handed_over} of them handed over, {reserved} \
-             of these with a reserved fence, {extended} extended, {refreshed} of them refreshed, {lost} lost; callers were told of {told} leases and \
-             {renewed} renewals, and made {lies} up"
+             of these with a reserved fence, {extended} extended, {refreshed} of them refreshed, \
+             {lost} lost; callers were told of {told} leases, {renewed} renewals and {released} \
+             releases, and made {lies} up"
         )
     }
 }

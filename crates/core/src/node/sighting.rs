@@ -33,6 +33,7 @@ mod tests {
             owner: Some(Owner::Holder(Holder::new("ana", 1).unwrap())),
             expires_in: left.map(Duration::from_millis),
             fence: Fence::new(5),
+            since: None,
         }
     }
 

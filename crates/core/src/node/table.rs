@@ -331,6 +331,26 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_is_given_back_to_a_node_that_kept_its_fence_and_to_none_that_forgot_it() {
+        let raise = |node: &mut Bench| {
+            let mut record = Record::parse(&node.record).unwrap();
+            (record.life, record.floor) = (2, Fence::new(100).unwrap());
+            let record = record.to_string();
+            let former = node.table.record().map(str::to_owned);
+            node.table.replace_record(former.as_deref(), &record);
+            node.record = record;
+        };
+        let mut restarted = bench(0);
+        restarted.at(0, &restarted.acquire(1, 5));
+        raise(&mut restarted);
+        assert_eq!(restarted.at(100, &restarted.extend(1, 5)), Reply::Healed { clock: CLOCK });
+        let mut forgot = bench(0);
+        raise(&mut forgot);
+        let superseded = Reply::Superseded { fence: Fence::new(100).unwrap() };
+        assert_eq!(forgot.at(100, &forgot.extend(1, 5)), superseded);
+    }
+
+    #[test]
     fn a_refresh_raises_the_fence_only_where_the_lease_is_known_or_nobody_came_after_it() {
         let superseded = |fence| Reply::Superseded { fence: Fence::new(fence).unwrap() };
         let extended = Reply::Extended { clock: CLOCK };

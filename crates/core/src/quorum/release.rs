@@ -199,6 +199,7 @@ mod tests {
                     owner: None,
                     expires_in: None,
                     fence: Fence::new(*fence),
+                    since: None,
                 })),
                 None => Err(NodeError::Unreachable { reason: "refused".into() }),
             };

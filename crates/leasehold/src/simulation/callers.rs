@@ -1,7 +1,9 @@
-//! Callers that are no guards: they hand a lease token to any client, extend with any ttl, release, and lie.
-//! What each was told counts from when it was told.
+//! Callers that are no guards: they hand a lease token to any client, extend with any ttl, release, lie, and
+//! repeat an acquire with an idempotency key, as a lock server carries that out. What each was told
+//! counts from when it was told.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{Fence, Holder, Moment};
@@ -17,6 +19,11 @@ struct Told {
     world: Arc<World>,
     holders: Mutex<Vec<(Holder, Moment)>>,
     fences: Mutex<Vec<(Fence, Moment)>>,
+    released: Mutex<HashSet<Holder>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Told {
@@ -24,20 +31,21 @@ impl Told {
     fn held(&self, holder: &Holder, until: Moment) {
         let now = self.world.now();
         self.world.note(format_args!("{holder} is told: held for {:?}", until.since(now)));
-        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = lock(&self.released).contains(holder);
+        self.world.require(!is_over, || format!("{holder} was told that it is released"));
+        let mut holders = lock(&self.holders);
         holders.retain(|(who, end)| who != holder && *end > now);
         self.world.require(holders.is_empty(), || format!("{holder} beside {holders:?}"));
         holders.push((holder.clone(), until));
     }
 
     fn over(&self, holder: &Holder) {
-        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
-        holders.retain(|(who, _)| who != holder);
+        lock(&self.holders).retain(|(who, _)| who != holder);
     }
 
     /// Fences are in the order of what was complete.
     fn fence(&self, began: Moment, fence: Fence) {
-        let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fences = lock(&self.fences);
         let before = fences.iter().filter(|(_, complete)| *complete <= began);
         let highest = before.map(|(fence, _)| *fence).max();
         self.world.require(highest < Some(fence), || format!("{fence} came after {highest:?}"));
@@ -70,6 +78,18 @@ struct Caller {
     told: Arc<Told>,
     town: Arc<Town>,
     clients: [Locks; 2],
+    /// By client: which lease each key stands for there.
+    keys: [Mutex<HashMap<u64, Keyed>>; 2],
+    /// The last key.
+    key: Mutex<Option<u64>>,
+}
+
+/// A lease that a key stands for.
+#[derive(Clone)]
+struct Keyed {
+    token: LeaseToken,
+    began: Moment,
+    is_told: bool,
 }
 
 impl Caller {
@@ -77,14 +97,60 @@ impl Caller {
         &self.clients[self.world.below(2) as usize]
     }
 
-    async fn wants_it(&self) {
-        let (world, began) = (&self.world, self.world.now());
-        let wait = world.millis(0, 3000);
-        let request = self.any().lock("l").ttl(any_ttl(world)).manual().wait(wait);
-        let Ok(guard) = request.acquire().await else { return };
-        let mut until = world.now().plus(guard.validity());
+    /// The last key, another one, or none.
+    fn any_key(&self) -> Option<u64> {
+        let mut key = lock(&self.key);
+        if !self.world.chance(50) {
+            *key = self.world.chance(60).then(|| self.world.below(1 << 60));
+        }
+        *key
+    }
+
+    /// A lease, and until when. A repeat extends the lease of its key where that was granted; elsewhere the
+    /// lock is held by another.
+    async fn acquires(&self) -> Option<(LeaseToken, Moment)> {
+        let (world, key) = (&self.world, self.any_key());
+        let at = world.below(2) as usize;
+        let known = key.and_then(|key| lock(&self.keys[at]).get(&key).cloned());
+        if let (Some(key), Some(Keyed { token, began, is_told })) = (key, known) {
+            match self.clients[at].extend(&token).await {
+                Ok(left) => {
+                    let until = world.now().plus(left);
+                    if !is_told {
+                        self.told.fence(began, token.fence);
+                        let told = Keyed { token: token.clone(), began, is_told: true };
+                        lock(&self.keys[at]).insert(key, told);
+                    }
+                    return Some((token, until));
+                }
+                Err(ExtendError::Lost(_)) => drop(lock(&self.keys[at]).remove(&key)),
+                Err(_) => return None,
+            }
+        }
+        let (began, wait) = (world.now(), world.millis(0, 3000));
+        let mut request = self.clients[at].lock("l").ttl(any_ttl(world)).manual().wait(wait);
+        if let Some(key) = key {
+            request = request.mark(key);
+        }
+        let guard = request.acquire().await.ok()?;
+        let until = world.now().plus(guard.validity());
         let token = guard.detach();
+        // The answer may get lost: then nobody believes in it, until it is asked for again.
+        let is_told = key.is_none() || world.chance(70);
+        if let Some(key) = key {
+            let keyed = Keyed { token: token.clone(), began, is_told };
+            lock(&self.keys[at]).insert(key, keyed);
+        }
+        if !is_told {
+            return None;
+        }
         self.told.fence(began, token.fence);
+        Some((token, until))
+    }
+
+    async fn wants_it(&self) {
+        let world = &self.world;
+        let Some((token, mut until)) = self.acquires().await else { return };
         self.told.held(&token.holder, until);
         while world.now() < until && world.chance(85) {
             world.sleep(0, 300).await;
@@ -119,6 +185,7 @@ impl Caller {
         if outcome != ReleaseOutcome::Released {
             return;
         }
+        lock(&self.told.released).insert(token.holder.clone());
         let is_its = |owner: Option<Holder>| owner.is_some_and(|owner| owner == token.holder);
         let kept = self.town.sites.iter().filter(|site| is_its(site.owner(&token.name))).count();
         let needed = self.town.sites.len() / 2 + 1;
@@ -133,13 +200,15 @@ fn callers_hold_what_they_were_told_and_lies_get_nothing() {
     for_seeds(60, |world| async move {
         let backend = if world.chance(30) { Backend::Memory } else { Backend::Redis };
         let town = Arc::new(Town::new(&world, backend, 3 + 2 * world.below(2) as usize));
-        let (holders, fences) = Default::default();
-        let told = Arc::new(Told { world: world.clone(), holders, fences });
+        let (holders, fences, released) = Default::default();
+        let told = Arc::new(Told { world: world.clone(), holders, fences, released });
         let clients = [town.open("a").await, town.open("b").await];
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..3 {
             let (world, told, town) = (world.clone(), told.clone(), town.clone());
-            let caller = Caller { world: world.clone(), told, town, clients: clients.clone() };
+            let (keys, key) = Default::default();
+            let (world_of_it, clients) = (world.clone(), clients.clone());
+            let caller = Caller { world: world_of_it, told, town, clients, keys, key };
             tasks.spawn(async move {
                 for _ in 0..8 {
                     caller.wants_it().await;

@@ -143,6 +143,11 @@ impl Session {
             ("release", [key], [holder]) => {
                 (None, Request::Release { lock: lock(key), holder: who(holder) })
             }
+            ("force_release", [key, fences], [holder, seen, ..]) => {
+                let (lock, holder, fence) = (lock(key), who(holder), fence(seen));
+                (Some(*fences), Request::ForceRelease { lock, holder, fence, reason: None })
+            }
+            ("inspect", [key], _) => return self.seen(&self.look(site, key)),
             ("replace_record", _, [record, expected @ ..]) => {
                 let expected = expected.first().map(|text| (*text).into());
                 (None, Request::ReplaceRecord { expected, record: (*record).into() })
@@ -198,6 +203,15 @@ impl Session {
             Reply::Seen(sighting) => sighting,
             other => panic!("a look was answered with {other:?}"),
         }
+    }
+
+    fn seen(&self, seen: &Sighting) -> Vec<u8> {
+        let owner = seen.owner.as_ref().map(owner_text);
+        let left = seen.expires_in.map_or(-2, |left| left.as_millis() as i64);
+        let kind = if owner.is_some() { "string" } else { "none" };
+        let fence = seen.fence.map(|fence| fence.to_string());
+        let (owner, fence) = (self.maybe(owner.as_deref()), self.maybe(fence.as_deref()));
+        array(&[owner, int(left), bulk(kind), fence])
     }
 
     fn reply(&self, reply: &Reply) -> Vec<u8> {

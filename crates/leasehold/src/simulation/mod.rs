@@ -27,6 +27,7 @@ mod callers;
 mod cancellation;
 mod clocks;
 mod crowd;
+mod forced;
 mod keeping;
 mod late;
 mod lists;

@@ -664,16 +664,86 @@ pub(crate) async fn a_claim_that_nobody_confirms_writes_nothing(backend: &Backen
     assert!(next.fence() > held.fence && next.fence() < most, "{}", next.fence());
 }
 
-pub(crate) async fn an_extension_by_a_shorter_time_takes_nothing_away(backend: &Backend) {
+/// The same lease, to be kept for another time.
+fn for_ttl(token: &leasehold::LeaseToken, ttl: Duration) -> leasehold::LeaseToken {
+    let mut token = token.clone();
+    token.ttl = ttl;
+    token
+}
+
+/// How much is left of a lock, as the node says that frees it first.
+async fn left(locks: &leasehold::Locks, name: &str) -> Duration {
+    let status = locks.inspect(name).await.expect("inspect");
+    let left =
+        status.nodes.into_iter().filter_map(|(_, seen)| seen.expect("it answers").expires_in);
+    left.min().unwrap_or_default()
+}
+
+async fn all_answer(locks: &leasehold::Locks) -> bool {
+    locks.inspect("l").await.is_ok_and(|status| status.answered() == status.nodes.len())
+}
+
+pub(crate) async fn of_extensions_that_differ_in_their_ttl_the_later_end_stands(backend: &Backend) {
     let (ours, theirs) = (backend.open().await, backend.open().await);
-    let long = ours.lock("l").ttl(LONG).acquire().await.unwrap().detach();
+    let guard = ours.lock("l").ttl(KEPT).acquire().await.unwrap();
     eventually("all nodes", || async { owners(&theirs, "l").await.len() == backend.nodes }).await;
-    let mut short = long.clone();
-    short.ttl = KEPT;
-    assert!(ours.extend(&short).await.is_ok());
-    let left = theirs.inspect("l").await.unwrap().expires_in().unwrap();
-    assert!(left > LONG / 2, "{left:?}");
+    let short = guard.detach();
+    let long = for_ttl(&short, LONG);
+    assert!(theirs.extend(&long).await.expect("longer") > LONG / 2);
+    eventually("all nodes keep it longer", || async { left(&ours, "l").await > LONG / 2 }).await;
+    for locks in [&ours, &theirs] {
+        locks.extend(&short).await.expect("shorter");
+        locks.extend(&for_ttl(&short, SHORT)).await.expect("shorter still");
+    }
+    tokio::time::sleep(2 * SHORT).await;
+    assert!(left(&ours, "l").await > LONG / 2, "{:?}", left(&ours, "l").await);
+    assert!(theirs.lock("l").ttl(LONG).try_acquire().await.unwrap().is_none());
     assert_eq!(ours.release(&long).await, ReleaseOutcome::Released);
+    eventually("a release ends it at once", || is_free(&theirs, "l")).await;
+}
+
+pub(crate) async fn an_extension_that_failed_and_is_carried_out_late_shortens_nothing(
+    backend: &Backend,
+) {
+    let (ours, theirs) = (backend.open().await, backend.open().await);
+    let guard = ours.lock("l").ttl(LONG).acquire().await.unwrap();
+    eventually("all nodes", || async { owners(&theirs, "l").await.len() == backend.nodes }).await;
+    let long = guard.detach();
+    (backend.hang)(true);
+    let failed = theirs.extend(&for_ttl(&long, SHORT)).await;
+    (backend.hang)(false);
+    assert!(failed.is_err(), "nobody answered: {failed:?}");
+    // On the same connections, so it is behind the extension.
+    eventually("it answers", || all_answer(&theirs)).await;
+    tokio::time::sleep(2 * SHORT).await;
+    assert!(left(&theirs, "l").await > LONG / 4, "{:?}", left(&theirs, "l").await);
+    assert!(theirs.extend(&long).await.expect("it is held") > LONG / 2);
+    assert_eq!(theirs.release(&long).await, ReleaseOutcome::Released);
+    eventually("nothing comes after it", || is_free(&theirs, "l")).await;
+}
+
+pub(crate) async fn an_extension_that_is_carried_out_after_the_end_revives_nothing(
+    backend: &Backend,
+) {
+    let (ours, theirs) = (backend.open().await, backend.open().await);
+    let guard = ours.lock("l").ttl(SHORT).acquire().await.unwrap();
+    eventually("all nodes", || async { owners(&theirs, "l").await.len() == backend.nodes }).await;
+    let token = guard.detach();
+    (backend.hang)(true);
+    let failed = theirs.extend(&for_ttl(&token, LONG)).await;
+    tokio::time::sleep(SHORT).await;
+    (backend.hang)(false);
+    assert!(failed.is_err(), "nobody answered: {failed:?}");
+    eventually("it answers", || all_answer(&theirs)).await;
+    // Nodes that did not hang had extended it in time; they are no quorum.
+    eventually("it is lost", || async {
+        let again = theirs.extend(&token).await;
+        assert!(again.is_err(), "revived: {again:?}");
+        matches!(again, Err(ExtendError::Lost(_)))
+    })
+    .await;
+    let next = ours.lock("l").ttl(LONG).wait(secs(5)).acquire().await.expect("it is free");
+    assert!(next.fence() > token.fence);
 }
 
 pub(crate) async fn waiting_tells_every_refusal(backend: &Backend) {

@@ -49,7 +49,9 @@ macro_rules! conformance {
                 a_detached_lease_is_extended_and_released_by_its_token,
                 a_detached_lease_that_lapsed_is_lost_for_ever,
                 a_claim_that_nobody_confirms_writes_nothing,
-                an_extension_by_a_shorter_time_takes_nothing_away,
+                of_extensions_that_differ_in_their_ttl_the_later_end_stands,
+                an_extension_that_failed_and_is_carried_out_late_shortens_nothing,
+                an_extension_that_is_carried_out_after_the_end_revives_nothing,
                 waiting_tells_every_refusal,
                 a_lost_guard_does_not_block_waiters_of_its_own_process,
             );

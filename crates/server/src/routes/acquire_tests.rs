@@ -22,9 +22,9 @@ async fn a_grant_of_which_nothing_is_left_is_given_back_and_not_told() {
     };
     assert_eq!(problem.kind, Kind::TooSlow);
     assert!(problem.detail().contains("nothing was left"), "{problem:?}");
-    app.tasks.close();
-    app.tasks.wait().await;
+    app.tasks.end();
+    app.tasks.ended().await;
     assert!(locks.inspect("l").await.unwrap().owner().is_none(), "it is given back");
-    let past = told(&app, &token, "id", &asked, None, Instant::now());
+    let past = lease_json(&app, &token, "id", &asked, None, Instant::now());
     assert_eq!(past, None, "nor is a repeat told of it");
 }

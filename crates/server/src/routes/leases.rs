@@ -3,7 +3,11 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use hyper::StatusCode;
-use leasehold::{ExtendError, LeaseToken, LockName, LockStatus, Owner, ReleaseOutcome};
+use leasehold::node::NodeId;
+use leasehold::{
+    ExtendError, LeaseToken, LockName, LockStatus, NodeError, NodeReport, NodeReports, Owner,
+    ReleaseOutcome, Reply, Sighting,
+};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -212,6 +216,13 @@ pub(crate) async fn look(ask: Box<Ask>) -> Result<Response, Problem> {
         {
             Err(answered_too_late(&token))
         }
+        None if may_be_held(&token, &answered) => {
+            let detail = format!(
+                "lock `{}`: the nodes that answered are too few to tell whether the lease is held",
+                token.name
+            );
+            Err(problem::unknown(detail, &reports(&answered)))
+        }
         owner => {
             let why = match owner {
                 Some(owner) if owner.is(&token.holder) => NEVER_ITS_FENCE.to_owned(),
@@ -231,6 +242,24 @@ fn answered_too_late(token: &LeaseToken) -> Problem {
          now; a renewal tells"
     );
     Problem::new(Kind::TooSlow, detail).with("name", json!(name.as_str()))
+}
+
+/// Whether nodes that did not answer may be a quorum together with those that have the lease.
+fn may_be_held(token: &LeaseToken, status: &LockStatus) -> bool {
+    let may = |seen: &Result<Sighting, NodeError>| match seen {
+        Ok(seen) => seen.owner.as_ref().is_some_and(|owner| owner.is(&token.holder)),
+        Err(_) => true,
+    };
+    status.nodes.iter().filter(|(_, seen)| may(seen)).count() >= status.quorum()
+}
+
+fn reports(status: &LockStatus) -> NodeReports {
+    let report = |(node, seen): &(NodeId, Result<Sighting, NodeError>)| NodeReport {
+        node: node.clone(),
+        answer: Some(seen.clone().map(Reply::Seen)),
+        after: Duration::ZERO,
+    };
+    NodeReports(status.nodes.iter().map(report).collect())
 }
 
 /// Whether its holder has the lock, with a fence that its id does not name.

@@ -173,6 +173,33 @@ async fn a_look_that_took_longer_than_the_lease_had_left_does_not_tell_that_it_i
 
 /// It has the lease still, so there is nothing to count and nothing to forget.
 #[tokio::test]
+async fn nobody_is_told_to_have_lost_what_nodes_that_hang_may_keep() {
+    if skip(Need::Redis) {
+        return;
+    }
+    let nodes = RedisServer::redis().start_many(3);
+    let addrs: Vec<_> = nodes.iter().map(RedisServer::addr).collect();
+    let url = format!("redis://{}", addrs.join(","));
+    let locks = Locks::builder().url(&url).trust_new_nodes().open().await.unwrap();
+    let running = Running::on(locks.clone(), Settings::default());
+    let (id, _) = running.acquire("l", r#"{"ttl_ms": 30000}"#).await;
+    eventually("all have it", || async {
+        locks.inspect("l").await.is_ok_and(|seen| seen.owner().is_some_and(|(_, nodes)| nodes == 3))
+    })
+    .await;
+    let path = format!("/v1/leases/{id}");
+    nodes[0].command(&["DEL", "leasehold:lock:l"]).unwrap();
+    assert_eq!(running.ask("GET", &path, "").await.status, 200);
+    nodes[1].pause();
+    let answer = running.ask("GET", &path, "").await;
+    nodes[1].resume();
+    assert_eq!((answer.status, answer.problem()), (503, "no-quorum"), "{answer:?}");
+    nodes[2].command(&["DEL", "leasehold:lock:l"]).unwrap();
+    eventually("no quorum has it", || async { running.ask("GET", &path, "").await.status == 410 })
+        .await;
+}
+
+#[tokio::test]
 async fn a_lease_whose_id_comes_with_another_fence_is_not_lost_by_that() {
     let running = Running::new().await;
     let (key, body) = ([("Idempotency-Key", "k")], r#"{"ttl_ms": 20000}"#);
