@@ -14,7 +14,6 @@
 //!   [`Proposals`] which number to ask for.
 
 mod admission;
-mod backoff;
 #[cfg(test)]
 mod clock_tests;
 mod clock_watch;
@@ -35,9 +34,9 @@ mod record;
 mod roster;
 pub mod rounds;
 mod time;
+pub mod wait;
 
 pub use admission::{Admission, AdmissionPolicy, AdmissionStep, Cause, Pass, Standing, quarantine};
-pub use backoff::{Backoff, RetryPolicy};
 pub use clock_watch::{ClockJump, ClockSample, ClockWatch};
 pub use ends::Ends;
 pub use fence::Fence;
@@ -56,3 +55,4 @@ pub use quorum::{Quorum, Tally};
 pub use record::{Fingerprint, MemberName, Origin, Record, RecordError, RecordState};
 pub use roster::{Line, Peers, Roster};
 pub use time::{Drift, Moment, TTL_MIN, Ttl, TtlError};
+pub use wait::{Backoff, RetryPolicy};
