@@ -10,7 +10,7 @@
 //!   no server is counted twice and none whose clock is off the others'.
 //! * Member lists: [`Init`] admits the nodes of a new one, [`Succession`] changes one.
 //! * Many nodes: [`Quorum`] counts, [`rounds`] put one question to all nodes.
-//! * Time: [`Keeper`] decides when to extend and when a lease is lost, [`Backoff`] when to ask again,
+//! * Time: [`Keeper`] decides when to extend and when a lease is lost, [`wait`] when to ask again,
 //!   [`Proposals`] which number to ask for.
 
 mod admission;

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 /// More than half of the nodes, so that any two quorums share a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Quorum {
     nodes: usize,
 }
