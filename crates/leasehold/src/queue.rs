@@ -10,7 +10,7 @@ use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::clock::Clock;
-use crate::crowds::{AFTER_A_LINE, Crowds};
+use crate::contended::{AFTER_A_LINE, Crowds};
 use crate::legacy::{Chain, Legacy, Reserve};
 
 /// The queues of all names that somebody waits for or holds.

@@ -30,7 +30,7 @@ use op::{Patient, Single};
 
 use self::trail::Trail;
 use crate::clock::Clock;
-use crate::crowds::AFTER_A_KNOCK;
+use crate::contended::AFTER_A_KNOCK;
 use crate::error::{NodeReport, NodeReports, OptionsError};
 use crate::guard::Held;
 use crate::home::Home;

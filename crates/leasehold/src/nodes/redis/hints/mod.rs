@@ -11,7 +11,7 @@
 //!
 //! `state` is what everybody shares, `task` moves the bytes.
 
-mod knock;
+mod nudge;
 mod owners;
 mod state;
 mod task;
@@ -23,7 +23,7 @@ use leasehold_core::{Holder, LockName, NodeError};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-pub(super) use self::knock::Knocks;
+pub(super) use self::nudge::Knocks;
 use self::state::{State, TellPlace, TellWatch};
 use super::beside::Beside;
 use super::handshake::{WAITING_NAME, log_in, meet};

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::super::resp::{Value, encode};
 use super::super::script::Script;
 use super::owners::Owners;
-use super::{LEAVE, LINE, SEEN, STAND, TURN, Word, knock, say};
+use super::{LEAVE, LINE, SEEN, STAND, TURN, Word, nudge, say};
 use crate::node::{InLine, Ticket, Watched};
 
 pub(super) type TellWatch = dyn Fn(Watched) + Send + Sync;
@@ -322,7 +322,7 @@ impl Inner {
     }
 
     fn publish(&mut self, label: &str, key: &str) {
-        let channel = knock::channel_of(label);
+        let channel = nudge::channel_of(label);
         self.command(&[b"PUBLISH", channel.as_bytes(), key.as_bytes()], Pending::Plain);
     }
 
