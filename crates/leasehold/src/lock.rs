@@ -238,7 +238,7 @@ impl LockRequest {
                 Err(left) => heritage = Some(left),
             }
         }
-        if heritage.is_none() && self.takes_hints() && cluster.queues.crowds.has(&attempt.lock) {
+        if heritage.is_none() && self.takes_hints() && cluster.queues.contended.has(&attempt.lock) {
             Box::pin(waiter.get_or_insert_with(fresh).stand_first(left())).await;
         }
         for attempts in 1.. {

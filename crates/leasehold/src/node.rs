@@ -104,9 +104,9 @@ pub trait Node: Send + Sync + 'static {
         None
     }
 
-    /// From now on calls `told` with each lock for which somebody knocks at this process; see
-    /// [`Place::knock`]. Called at most once, by whoever opens the node.
-    fn on_knock(&self, told: OnKnock) {
+    /// From now on calls `told` with each lock for which somebody nudges this process; see
+    /// [`Place::nudge`]. Called at most once, by whoever opens the node.
+    fn on_nudge(&self, told: OnNudge) {
         let _ = told;
     }
 }
@@ -118,8 +118,8 @@ pub type Meeting = std::pin::Pin<Box<dyn Future<Output = Vec<Option<String>>> + 
 pub type OnWatched = Box<dyn Fn(Watched) + Send + Sync>;
 /// Told where a waiter stands.
 pub type OnPlace = Box<dyn Fn(InLine) + Send + Sync>;
-/// Told of each lock that somebody knocks for.
-pub type OnKnock = Box<dyn Fn(&LockName) + Send + Sync>;
+/// Told of each lock that somebody nudges for.
+pub type OnNudge = Box<dyn Fn(&LockName) + Send + Sync>;
 
 /// Keeps a watch going until it is dropped.
 pub type Watch = Box<dyn Send + Sync>;
@@ -157,7 +157,7 @@ pub enum InLine {
 pub trait Place: Send + Sync {
     /// Lets the process of `owner` know that somebody waits in line for what it holds, so that it
     /// does not take the lock again past the line.
-    fn knock(&self, owner: &Holder);
+    fn nudge(&self, owner: &Holder);
 }
 
 /// A request on its way to a node.

@@ -120,7 +120,7 @@ impl<'a> Waiter<'a> {
         self.rest(timers, std::future::pending(), false).await;
         let news = self.heard.news();
         if news.standing == Standing::First && !news.met_others {
-            self.cluster.queues.crowds.gone(self.lock);
+            self.cluster.queues.contended.gone(self.lock);
         }
     }
 
@@ -139,7 +139,7 @@ impl<'a> Waiter<'a> {
         self.failed.clear();
         self.enter();
         if let (Some(place), Some(owner)) = (&self.place, owner) {
-            place.knock(owner);
+            place.nudge(owner);
         }
         self.rest(timers, freed, true).await;
     }

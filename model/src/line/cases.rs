@@ -92,10 +92,10 @@ pub fn all() -> Vec<Case> {
             62_931,
         ),
         starves(
-            "line-no-knock",
+            "line-no-nudge",
             "a holder does not hear of waiters",
             hints(1, 2),
-            Rule::Knocks,
+            Rule::Nudges,
             380,
         ),
     ]

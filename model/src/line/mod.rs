@@ -60,7 +60,7 @@ pub enum Rule {
     /// Whoever leaves the line tells the next.
     LeavingTells,
     /// A waiter lets the holder know.
-    Knocks,
+    Nudges,
 }
 
 /// A case: bounds, and what should come of it.

@@ -73,8 +73,8 @@ pub(super) struct State {
     pub(super) leaving: Bits,
     /// Processes to which the word is on its way that they are first.
     pub(super) turns: Bits,
-    /// Processes at whose door a knock is about to be heard.
-    pub(super) knocks: Bits,
+    /// Processes to which a nudge is on its way.
+    pub(super) nudges: Bits,
     /// How many more hints may be lost.
     pub(super) losses: u8,
     /// How many more processes may die.
@@ -94,7 +94,7 @@ impl State {
             overtook: false,
             leaving: 0,
             turns: 0,
-            knocks: 0,
+            nudges: 0,
             losses,
             deaths,
         }
@@ -109,6 +109,6 @@ impl State {
                 || matches!(process.phase, Phase::Entering { .. } | Phase::Asks { .. })
         };
         let bits = self.releases.iter().chain(&self.freed).fold(0, |all, bits| all | bits);
-        bits | self.leaving | self.turns | self.knocks != 0 || self.processes.iter().any(on_the_way)
+        bits | self.leaving | self.turns | self.nudges != 0 || self.processes.iter().any(on_the_way)
     }
 }

@@ -15,7 +15,7 @@ pub(super) enum Step {
     /// It hears that it is first.
     Turn(u8),
     /// It hears that somebody waits for what it holds.
-    Knock(u8),
+    Nudge(u8),
     /// Its watch is set up at a node.
     Watch(u8, u8),
     /// It hears from a node that the lock is free.
@@ -137,11 +137,11 @@ fn own_steps(setup: &Setup, state: &State, p: u8, all: &mut Vec<(Step, State)>) 
             }),
         );
     }
-    if state.knocks & bit(p) != 0 {
+    if state.nudges & bit(p) != 0 {
         push(
-            Step::Knock(p),
+            Step::Nudge(p),
             then(state, |next| {
-                next.knocks &= !bit(p);
+                next.nudges &= !bit(p);
                 next.processes[p as usize].memo = true;
             }),
         );
@@ -292,10 +292,10 @@ fn refused(setup: &Setup, state: &mut State, p: u8, (granted, met): (Bits, Bits)
             state.releases[node] |= bit(p);
         }
     }
-    if setup.without != Some(Rule::Knocks) {
+    if setup.without != Some(Rule::Nudges) {
         let lives = |other: &u8| state.processes[*other as usize].phase != Phase::Dead;
         let others = (0..setup.processes as u8).filter(|other| met & bit(*other) != 0);
-        state.knocks |= others.filter(lives).fold(0, |all, other| all | bit(other));
+        state.nudges |= others.filter(lives).fold(0, |all, other| all | bit(other));
     }
     if in_line && setup.without == Some(Rule::KeepsTicket) {
         state.leaving |= bit(p);
@@ -355,7 +355,7 @@ fn die(state: &mut State, p: u8) {
     let process = &mut state.processes[p as usize];
     *process = Process { phase: Phase::Dead, ..Process::IDLE };
     state.turns &= !bit(p);
-    state.knocks &= !bit(p);
+    state.nudges &= !bit(p);
     state.leaving &= !bit(p);
     state.came.retain(|other| *other != p);
     state.deaths -= 1;

@@ -30,7 +30,7 @@ use op::{Patient, Single};
 
 use self::trail::Trail;
 use crate::clock::Clock;
-use crate::contended::AFTER_A_KNOCK;
+use crate::contended::AFTER_A_NUDGE;
 use crate::error::{NodeReport, NodeReports, OptionsError};
 use crate::guard::Held;
 use crate::home::Home;
@@ -138,8 +138,8 @@ impl Cluster {
             closing: CancellationToken::new(),
         });
         for member in &cluster.members {
-            let crowds = cluster.queues.crowds.clone();
-            member.node.on_knock(Box::new(move |lock| crowds.note(lock, AFTER_A_KNOCK)));
+            let contended = cluster.queues.contended.clone();
+            member.node.on_nudge(Box::new(move |lock| contended.note(lock, AFTER_A_NUDGE)));
             caretaker::spawn(&cluster, member.clone(), settings.caretaker, cluster.closing.clone());
         }
         cluster.background.spawn(watch_rota(Arc::downgrade(&cluster), cluster.closing.clone()));
