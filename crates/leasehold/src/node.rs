@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use leasehold_core::wait::{InLine, Ticket, Watched};
 use leasehold_core::{Answer, Holder, LockName, NodeError, Pass, Request};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -123,35 +124,6 @@ pub type OnNudge = Box<dyn Fn(&LockName) + Send + Sync>;
 
 /// Keeps a watch going until it is dropped.
 pub type Watch = Box<dyn Send + Sync>;
-
-/// What became of a watch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Watched {
-    /// The lock may be free on this node.
-    Free,
-    /// No word will come: the node cannot tell, or the way to it broke.
-    Over,
-}
-
-/// A waiter's number: lower ones are served first. Kept through retries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
-
-/// Where a waiter stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InLine {
-    /// Somebody is before it.
-    Behind(Ticket),
-    /// Nobody is before it, and so many are behind it.
-    First {
-        /// Its number.
-        ticket: Ticket,
-        /// How many are behind it.
-        others: usize,
-    },
-    /// It stands in no line any more: the way to the node broke, or the node keeps none.
-    Over,
-}
 
 /// A place in line. Dropping it leaves the line, and the next in line is told.
 pub trait Place: Send + Sync {

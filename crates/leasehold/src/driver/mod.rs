@@ -1,6 +1,7 @@
 //! The only place where the core meets clock, tasks and nodes. It carries questions out and answers
 //! back, and decides nothing.
 
+mod acquiring;
 mod attempt;
 mod caretaker;
 mod member;
@@ -22,6 +23,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use acquiring::{Acquiring, Watcher, yield_if_over_budget};
 pub(crate) use attempt::{Attempt, Proof, Refused, Won};
 pub(crate) use caretaker::CaretakerSettings;
 pub(crate) use member::Member;
