@@ -84,7 +84,7 @@ impl<'a> Waiter<'a> {
         let is_in_line = {
             let mut state = self.shared.state();
             state.waiting.refused(self.cluster.now(), refusal, chance::jitter());
-            // What was told before the refusal has been made use of.
+            // The watches have served.
             state.watch += 1;
             let is_in_line = state.waiting.line().is_in_line();
             state.place += u32::from(!is_in_line);

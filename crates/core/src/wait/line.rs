@@ -75,9 +75,7 @@ pub struct Line {
     quorum: Quorum,
     standing: Standing,
     ticket: Option<Ticket>,
-    was_behind: bool,
-    was_refused: bool,
-    met_others: bool,
+    met: Met,
     watches: Option<Watches>,
 }
 
@@ -93,6 +91,18 @@ enum Standing {
     First,
 }
 
+/// Whom it met, the one that says most about the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Met {
+    Nobody,
+    /// In line, and only behind it.
+    OthersBehind,
+    /// In line, and before it.
+    OthersBefore,
+    /// It was refused.
+    Holder,
+}
+
 /// Two sets of nodes. Those in neither will not tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Watches {
@@ -103,15 +113,7 @@ struct Watches {
 impl Line {
     /// Of a waiter that stands nowhere yet, and waits for a lock on so many nodes.
     pub fn new(quorum: Quorum) -> Self {
-        Self {
-            quorum,
-            standing: Standing::Nowhere,
-            ticket: None,
-            was_behind: false,
-            was_refused: false,
-            met_others: false,
-            watches: None,
-        }
+        Self { quorum, standing: Standing::Nowhere, ticket: None, met: Met::Nobody, watches: None }
     }
 
     /// Takes a word in. Whether it may change what to do: too few nodes on which the lock is free are
@@ -130,12 +132,13 @@ impl Line {
         }
         match place {
             InLine::Behind(_) => {
-                self.was_behind = true;
-                self.met_others = true;
+                self.met = self.met.max(Met::OthersBefore);
                 self.stand(Standing::Behind)
             }
             InLine::First { others, .. } => {
-                self.met_others |= others > 0;
+                if others > 0 {
+                    self.met = self.met.max(Met::OthersBehind);
+                }
                 self.stand(Standing::First)
             }
             InLine::Over => self.stand(Standing::Nowhere),
@@ -162,11 +165,11 @@ impl Line {
             (Standing::Nowhere, _) => Move::Enter,
             (Standing::Entering, _) => Move::Doubt,
             // Nobody told us yet that somebody holds it.
-            (Standing::Outside, _) if !self.was_refused => Move::Ask,
+            (Standing::Outside, _) if self.met < Met::Holder => Move::Ask,
             (Standing::Outside, _) => Move::Doubt,
             (Standing::Behind, _) => Move::Rely,
             // Nor was anybody before us.
-            (Standing::First, _) if !self.was_refused && !self.was_behind => Move::Ask,
+            (Standing::First, _) if self.met < Met::OthersBefore => Move::Ask,
             (Standing::First, None) => Move::Watch,
             (Standing::First, Some(Watches { silent, free })) => {
                 let needed = self.quorum.needed();
@@ -193,11 +196,14 @@ impl Line {
         self.watches = Some(Watches { silent: all, free: 0 });
     }
 
-    /// It asked, and another holds the lock. It keeps its place, but what its watches told has been
-    /// made use of.
-    pub fn refused(&mut self) {
-        (self.was_refused, self.met_others) = (true, true);
+    /// It asks: what its watches told has been made use of.
+    pub fn asks(&mut self) {
         self.watches = None;
+    }
+
+    /// It asked, and another holds the lock. It keeps its place.
+    pub fn refused(&mut self) {
+        self.met = Met::Holder;
         if self.standing == Standing::Outside {
             self.standing = Standing::Nowhere;
         }
@@ -222,7 +228,7 @@ impl Line {
 
     /// Whether others wanted the lock as well: its next user should stand in line before it asks.
     pub fn met_others(&self) -> bool {
-        self.met_others
+        self.met != Met::Nobody
     }
 }
 
@@ -325,12 +331,13 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_ends_what_the_watches_told_and_keeps_the_place() {
+    fn asking_makes_use_of_what_the_watches_told_and_keeps_the_place() {
         let mut line = refused(1, first(0));
         line.watch();
         line.hear(watch(0, Watched::Free));
-        line.refused();
+        line.asks();
         assert!(!line.hear(watch(0, Watched::Free)), "a word about an earlier watch");
+        line.refused();
         assert_eq!(line.next(), Move::Watch);
     }
 

@@ -172,6 +172,7 @@ impl Waiting {
         };
         let at = at.min(self.ends);
         if now >= at || wait.was_freed && !relies {
+            self.line.asks();
             self.state = State::Asks;
             return WaitStep::Ask;
         }
