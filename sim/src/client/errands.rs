@@ -80,7 +80,6 @@ pub(super) struct Errand {
     caller: usize,
     request: u64,
     asked: Moment,
-    wait_until: Moment,
 }
 
 impl Client {
@@ -94,21 +93,21 @@ impl Client {
     ) {
         let asked = self.now(time);
         let task = self.free_task();
-        let errand = |wait| Errand { caller, request, asked, wait_until: asked.plus(wait) };
+        let errand = Some(Errand { caller, request, asked });
         match wish {
             Wish::Acquire { lock, label, ttl, wait } => {
                 let this = &mut self.holders[task];
                 (this.lock, this.label, this.ttl) = (lock, label, ttl);
-                this.errand = Some(errand(wait));
-                self.begin_wish(task);
+                this.errand = errand;
+                self.begin_wish(time, task, Some(wait));
                 self.acquire(time, task, acts);
             }
             Wish::Renew { token, ttl } => {
-                self.holders[task].errand = Some(errand(Duration::ZERO));
+                self.holders[task].errand = errand;
                 self.renew(time, task, token, ttl, acts);
             }
             Wish::Release { token } => {
-                self.holders[task].errand = Some(errand(Duration::ZERO));
+                self.holders[task].errand = errand;
                 let round = ReleaseRound::new(token.holder.clone(), self.quorum, false, asked);
                 self.holders[task].doing = Doing::Releasing(round);
                 self.new_op(task);
@@ -145,12 +144,6 @@ impl Client {
         let task = HolderTask::new(lock, String::new(), self.habits.ttl);
         self.holders.push(HolderTask { doing: Doing::Retired, is_for_callers: true, ..task });
         self.holders.len() - 1
-    }
-
-    /// The lock is held by another. Whether the caller does not wait any longer.
-    pub(super) fn has_waited(&self, time: Time, task: usize) -> bool {
-        let errand = self.holders[task].errand.as_ref();
-        errand.is_some_and(|errand| errand.wait_until <= self.now(time))
     }
 
     /// A lease was acquired for a caller, who may have gone meanwhile: then it is given back.

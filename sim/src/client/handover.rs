@@ -49,7 +49,7 @@ impl Client {
             queue.pop_front();
         }
         self.end(time, holder, acts);
-        self.begin_wish(next);
+        self.begin_wish(time, next, None);
         self.name_attempt(next);
         self.holders[next].turns = self.holders[holder].turns + 1;
         let proposal = self.propose(time, &lease.lock, highest);

@@ -16,9 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::rounds::{AcquireRound, ExtendRound, ReleaseRound};
+use leasehold_core::wait::Waiting;
 use leasehold_core::{
-    Admission, AdmissionPolicy, Answer, Backoff, ClockSample, Ends, Fence, Holder, Keeper, Lease,
-    LockName, Moment, NodeError, Proposals, Quorum, Reply, RetryPolicy, Roster, Ttl,
+    Admission, AdmissionPolicy, Answer, ClockSample, Ends, Fence, Holder, Keeper, Lease, LockName,
+    Moment, NodeError, Proposals, Quorum, Reply, Roster, Ttl,
 };
 
 pub use self::acts::{Act, Question, Timer};
@@ -135,7 +136,8 @@ struct HolderTask {
     /// How many had its holder value before it, without a release.
     turns: u32,
     doing: Doing,
-    backoff: Backoff,
+    /// Since when it wants the lock, and when it asks for it again.
+    waiting: Option<Waiting>,
     ticket: u64,
     op: u64,
     started: Time,
@@ -157,7 +159,7 @@ impl HolderTask {
             who: Holder::new("nobody", 0).expect("ASCII"),
             turns: 0,
             doing: Doing::Thinking,
-            backoff: Backoff::new(RetryPolicy::DEFAULT),
+            waiting: None,
             ticket: 0,
             op: 0,
             started: 0,
