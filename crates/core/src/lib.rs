@@ -55,4 +55,4 @@ pub use quorum::{Quorum, Tally};
 pub use record::{Fingerprint, MemberName, Origin, Record, RecordError, RecordState};
 pub use roster::{Line, Peers, Roster};
 pub use time::{Drift, Moment, TTL_MIN, Ttl, TtlError};
-pub use wait::{Backoff, RetryPolicy};
+pub use wait::RetryPolicy;

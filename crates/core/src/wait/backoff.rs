@@ -53,14 +53,14 @@ impl Default for RetryPolicy {
 
 /// Where one waiter stands in its retries.
 #[derive(Debug, Clone)]
-pub struct Backoff {
+pub(super) struct Backoff {
     policy: RetryPolicy,
     refusals: u32,
 }
 
 impl Backoff {
     /// Before the first attempt.
-    pub fn new(policy: RetryPolicy) -> Self {
+    pub(super) fn new(policy: RetryPolicy) -> Self {
         Self { policy, refusals: 0 }
     }
 
@@ -74,7 +74,11 @@ impl Backoff {
     /// The delay lies between half and all of its step, by jitter, so that waiters do not ask in
     /// bursts. `expires_in` is when the present holder would expire: waiting longer than that helps
     /// nobody.
-    pub fn after_refusal(&mut self, jitter: u32, expires_in: Option<Duration>) -> Option<Duration> {
+    pub(super) fn after_refusal(
+        &mut self,
+        jitter: u32,
+        expires_in: Option<Duration>,
+    ) -> Option<Duration> {
         self.refusals = self.refusals.saturating_add(1);
         if self.policy.attempts.is_some_and(|attempts| self.refusals >= attempts) {
             return None;

@@ -7,6 +7,6 @@ mod backoff;
 mod line;
 mod waiting;
 
-pub use backoff::{Backoff, RetryPolicy};
+pub use backoff::RetryPolicy;
 pub use line::{Heard, InLine, Line, Move, Ticket, Watched, affinity};
 pub use waiting::{WaitEnd, WaitStep, Waiting};
