@@ -11,7 +11,7 @@
 //!   others'.
 //! * Member lists: [`Init`] admits the nodes of a new one, [`Succession`] changes one.
 //! * Many nodes: [`Quorum`] counts, [`rounds`] put one question to all nodes.
-//! * Time: [`Keeper`] decides when to extend and when a lease is lost, [`Backoff`] when to ask again,
+//! * Time: [`Keeper`] decides when to extend and when a lease is lost, [`wait`] when to ask again,
 //!   [`Proposals`] which number to ask for.
 //! * Inside one process: [`Handoff`] is a lease on its way to the next waiter.
 
@@ -21,7 +21,7 @@ mod hold;
 mod members;
 mod node;
 mod quorum;
-mod wait;
+pub mod wait;
 mod word;
 
 /// One question put to all nodes, and what their answers amount to.
@@ -44,7 +44,7 @@ pub use node::{
     Sighting, Standing, quarantine,
 };
 pub use quorum::{Outlook, Proposals, Quorum, Tally};
-pub use wait::{Backoff, RetryPolicy};
+pub use wait::RetryPolicy;
 pub use word::{
     Drift, Fence, Holder, HolderError, LABEL_BYTES_MAX, Lease, LeaseState, LockName, Moment,
     NAME_BYTES_MAX, NameError, TTL_MIN, Ttl, TtlError, WallMicros,

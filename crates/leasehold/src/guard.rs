@@ -561,7 +561,7 @@ impl Held {
     }
 
     /// The keeper's step; in a crowd, if very many others are due at the same moment.
-    pub(crate) fn look_after(self: Arc<Self>, is_in_a_crowd: bool) {
+    pub(crate) fn look_after(self: Arc<Self>, is_in_a_burst: bool) {
         let now = self.cluster.now();
         let step = {
             let mut state = self.state();
@@ -574,7 +574,7 @@ impl Held {
                 debug!(lock = %self.lock, fence = %self.fence, "extended, by late answers");
                 self.extended(&mut state);
             }
-            if is_in_a_crowd {
+            if is_in_a_burst {
                 state.keeper.give_way(now, crate::chance::jitter());
             }
             state.keeper.step(now)

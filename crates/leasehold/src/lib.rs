@@ -41,7 +41,7 @@
 mod background;
 mod chance;
 pub mod clock;
-mod crowds;
+mod contended;
 mod driver;
 mod error;
 #[cfg(test)]

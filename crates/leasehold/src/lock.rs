@@ -4,15 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::rounds::Refusal;
-use leasehold_core::{Backoff, Holder, LockName, NextWaiter, Owner, RetryPolicy, Ttl};
+use leasehold_core::{Holder, LockName, RetryPolicy, Ttl};
 use tracing::{Instrument, debug, info_span};
 
-use crate::chance;
-use crate::driver::{Attempt, Cluster, Refused, Won};
-use crate::error::{AcquireError, NodeReports, OptionsError, RunError, ValidityError};
+use crate::driver::{Acquiring, Attempt, Cluster, Refused, Watcher, Won, yield_if_over_budget};
+use crate::error::{AcquireError, OptionsError, RunError, ValidityError};
 use crate::guard::{Guard, Keeping};
-use crate::queue::{Place, Turn};
-use crate::waiter::{Timers, Waiter};
+use crate::queue::Turn;
 
 /// How long the nodes keep a lease that nobody extends, if the caller does not say. Leases are
 /// extended in the background at a third of it: longer survives longer outages of the nodes, shorter
@@ -22,12 +20,6 @@ pub const DEFAULT_TTL: Duration = Duration::from_secs(10);
 /// How long [`LockRequest::acquire`] waits, if the caller does not say: nobody hangs for ever by
 /// default.
 pub const DEFAULT_WAIT: Duration = Duration::from_secs(30);
-
-/// Nothing else on the way to a lock may ever have to wait, with nodes in memory or in a file: whoever
-/// takes locks in a loop would keep the thread to itself.
-async fn lets_others_run() {
-    tokio::task::coop::consume_budget().await;
-}
 
 /// A lock about to be asked for. Made by [`crate::Locks::lock`].
 #[derive(Debug, Clone)]
@@ -44,16 +36,6 @@ pub struct LockRequest {
     min_validity: Duration,
     keeping: Keeping,
     watcher: Option<Watcher>,
-}
-
-/// Whoever wants to see refusals while waiting.
-#[derive(Clone)]
-struct Watcher(Arc<dyn Fn(&AcquireError) + Send + Sync>);
-
-impl std::fmt::Debug for Watcher {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Watcher")
-    }
 }
 
 impl LockRequest {
@@ -113,7 +95,7 @@ impl LockRequest {
 
     /// The random part of the holder value, for one who must know it before the answer, to give back
     /// what it may never hear of. Must never have been used: 128 fresh random bits. Only for
-    /// [`Self::try_acquire`] and [`Self::try_acquire_or_tell`]; whoever waits draws afresh each time.
+    /// [`Self::try_acquire`] and [`Self::try_acquire_or_tell`]: a waiter draws afresh each time.
     pub fn nonce(mut self, fresh: u128) -> Self {
         self.nonce = Some(fresh);
         self
@@ -155,7 +137,7 @@ impl LockRequest {
         match self.try_once(&attempt).await {
             Ok(lease) => Ok(Some(self.guard(lease, None))),
             Err(Refused { refusal: Refusal::Held { .. }, .. }) => Ok(None),
-            Err(refused) => Err(self.error(&attempt, refused)),
+            Err(refused) => Err(refused.into_error(&self.cluster, &attempt)),
         }
     }
 
@@ -165,12 +147,12 @@ impl LockRequest {
         let attempt = self.attempt()?;
         match self.try_once(&attempt).await {
             Ok(lease) => Ok(self.guard(lease, None)),
-            Err(refused) => Err(self.error(&attempt, refused)),
+            Err(refused) => Err(refused.into_error(&self.cluster, &attempt)),
         }
     }
 
     async fn try_once(&self, attempt: &Attempt) -> Result<Won, Refused> {
-        lets_others_run().await;
+        yield_if_over_budget().await;
         let span = info_span!("lock.acquire", lock = %attempt.lock);
         match self.nonce {
             Some(nonce) => attempt.run_with(&self.cluster, nonce).instrument(span).await,
@@ -178,134 +160,25 @@ impl LockRequest {
         }
     }
 
-    /// Asks until the lock is acquired or the waiting time is over, behind everybody of this process
-    /// who waits for the same lock.
+    /// Asks until the lock is acquired or the waiting time is over, behind all waiters of this process
+    /// for the same lock.
     ///
-    /// Too few answering nodes are waited for like a holder: they may come back. Those that deny us
-    /// will not, so without a quorum of others this fails at once. Dropping the future at any point
+    /// If too few nodes answer it waits as for a holder: they may come back. Nodes that deny us will
+    /// not, so without a quorum of others this fails at once. Dropping the future at any point
     /// leaves nothing behind.
     pub async fn acquire(self) -> Result<Guard, AcquireError> {
         let attempt = self.attempt()?;
         let span = info_span!("lock.acquire", lock = %attempt.lock);
-        self.wait_for(attempt).instrument(span).await
-    }
-
-    async fn wait_for(self, attempt: Attempt) -> Result<Guard, AcquireError> {
-        let cluster = &self.cluster;
-        let start = cluster.now();
-        let left = || match self.wait {
-            Some(wait) => wait.saturating_sub(cluster.now().since(start)),
-            None => Duration::MAX,
+        let acquiring = Acquiring {
+            cluster: &self.cluster,
+            attempt,
+            wait: self.wait,
+            retry: self.retry,
+            extends: self.keeping.extends,
+            watcher: self.watcher.as_ref(),
         };
-        let timed_out = |attempts, last: Option<AcquireError>| match last {
-            // Nobody can tell whether the lock is free: that is the news, not the waiting.
-            Some(error @ (AcquireError::NoQuorum { .. } | AcquireError::TooLate { .. })) => error,
-            last => AcquireError::TimedOut {
-                lock: attempt.lock.clone(),
-                waited: cluster.now().since(start),
-                attempts,
-                last: last.map(Box::new),
-            },
-        };
-        let mut turn = match cluster.queues.join(&attempt.lock).turn_now() {
-            Ok(turn) => {
-                lets_others_run().await;
-                turn
-            }
-            Err(place) => {
-                // A fork would wait for holders of its parent.
-                cluster.check_home()?;
-                match Box::pin(self.turn(place, left())).await {
-                    Some(turn) => turn,
-                    None => return Err(timed_out(0, None)),
-                }
-            }
-        };
-        let mut backoff = Backoff::new(self.retry);
-        // Made for those who have to wait.
-        let mut waiter = None;
-        let fresh = || Waiter::new(cluster, &attempt.lock);
-        let mut ask_as = None;
-        if let Some(handoff) = turn.inherit(&attempt.label) {
-            cluster.check_home()?;
-            let Attempt { ttl, min_validity, .. } = attempt;
-            let (turn_number, extends) = (turn.number(), self.keeping.extends);
-            let next = NextWaiter { turn: turn_number, ttl, min_validity, extends };
-            match Box::pin(handoff.take(&next)).await {
-                Ok(won) => return Ok(self.guard(won, Some(turn))),
-                Err(ask) => ask_as = Some(ask),
-            }
-        }
-        if ask_as.is_none() && self.takes_hints() && cluster.queues.crowds.has(&attempt.lock) {
-            Box::pin(waiter.get_or_insert_with(fresh).stand_first(left())).await;
-        }
-        for attempts in 1.. {
-            // Registered before asking: a release that comes in between must not be missed.
-            let freed = turn.freed();
-            let refused = match attempt.run_as(cluster, ask_as.take()).await {
-                Ok(lease) => {
-                    drop(freed);
-                    if waiter.as_ref().is_some_and(Waiter::met_others) {
-                        turn.stood_in_line();
-                    }
-                    return Ok(self.guard(lease, Some(turn)));
-                }
-                Err(refused) => refused,
-            };
-            cluster.check_home()?;
-            let (expires_in, owner) = match &refused.refusal {
-                Refusal::Held { expires_in, owner: Some(Owner::Holder(holder)) } => {
-                    (*expires_in, Some(holder.clone()))
-                }
-                Refusal::Held { expires_in, .. } => (*expires_in, None),
-                Refusal::NoQuorum | Refusal::TooLate { .. } => (None, None),
-            };
-            let takes_hints = self.takes_hints() && matches!(refused.refusal, Refusal::Held { .. });
-            let error = self.error(&attempt, refused);
-            debug!(attempts, "refused: {error}");
-            if let Some(watcher) = &self.watcher {
-                (watcher.0)(&error);
-            }
-            if error.is_denied() {
-                return Err(error);
-            }
-            // Nodes that are known by now may not allow what was asked for.
-            self.attempt()?;
-            let left = left();
-            let pause = backoff.after_refusal(chance::jitter(), expires_in);
-            let Some(pause) = pause.filter(|_| !left.is_zero()) else {
-                return Err(timed_out(attempts, Some(error)));
-            };
-            if takes_hints {
-                let timers = Timers { backoff: pause, expires_in, left };
-                let waiter = waiter.get_or_insert_with(fresh);
-                Box::pin(waiter.stand(timers, owner.as_ref(), freed)).await;
-                continue;
-            }
-            if let Some(waiter) = &mut waiter {
-                waiter.step_aside();
-            }
-            let sleep = Box::pin(cluster.sleep(pause.min(left)));
-            tokio::select! {
-                biased;
-                () = sleep => {}
-                () = freed => {}
-            }
-        }
-        unreachable!("the loop ends by returning")
-    }
-
-    async fn turn(&self, place: Place, left: Duration) -> Option<Turn> {
-        tokio::select! {
-            biased;
-            turn = place.turn() => Some(turn),
-            () = self.cluster.sleep(left) => None,
-        }
-    }
-
-    /// Whoever counts its attempts makes them at its own times.
-    fn takes_hints(&self) -> bool {
-        self.retry.attempts.is_none()
+        let (lease, turn) = acquiring.run().instrument(span).await?;
+        Ok(self.guard(lease, Some(turn)))
     }
 
     /// Acquires the lock, runs `body`, and gives the lock back. If the lease is lost the body is
@@ -346,12 +219,7 @@ impl LockRequest {
     fn attempt(&self) -> Result<Attempt, OptionsError> {
         Holder::check_label(&self.label)?;
         let ttl = Ttl::new(self.ttl)?;
-        match self.cluster.max_ttl() {
-            Some(max) if ttl.get() > max => {
-                return Err(OptionsError::TtlAboveMax { asked: self.ttl, max });
-            }
-            _ => {}
-        }
+        self.cluster.check_ttl(ttl)?;
         Ok(Attempt {
             lock: self.name.clone()?,
             label: self.label.clone(),
@@ -364,22 +232,5 @@ impl LockRequest {
     fn guard(&self, won: Won, turn: Option<Turn>) -> Guard {
         debug!(fence = %won.lease.fence, holder = won.lease.holder.label(), "acquired");
         Guard::new(self.cluster.clone(), won, turn, self.keeping)
-    }
-
-    fn error(&self, attempt: &Attempt, refused: Refused) -> AcquireError {
-        if let Err(forked) = self.cluster.check_home() {
-            return forked.into();
-        }
-        let lock = attempt.lock.clone();
-        let nodes = NodeReports::of(self.cluster.node_ids(), &refused.ballot);
-        match refused.refusal {
-            Refusal::Held { owner, expires_in } => {
-                AcquireError::Held { lock, owner, expires_in, nodes }
-            }
-            Refusal::NoQuorum => AcquireError::NoQuorum { lock, nodes },
-            Refusal::TooLate { validity } => {
-                AcquireError::TooLate { lock, validity, ttl: attempt.ttl.get(), nodes }
-            }
-        }
     }
 }

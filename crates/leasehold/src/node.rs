@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use leasehold_core::wait::{InLine, Ticket, Watched};
 use leasehold_core::{Answer, Holder, LockName, NodeError, Pass, Request};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -104,9 +105,9 @@ pub trait Node: Send + Sync + 'static {
         None
     }
 
-    /// From now on calls `told` with each lock for which somebody knocks at this process; see
-    /// [`Place::knock`]. Called at most once, by whoever opens the node.
-    fn on_knock(&self, told: OnKnock) {
+    /// From now on calls `told` with each lock for which somebody nudges this process; see
+    /// [`Place::nudge`]. Called at most once, by whoever opens the node.
+    fn on_nudge(&self, told: OnNudge) {
         let _ = told;
     }
 }
@@ -118,46 +119,17 @@ pub type Meeting = std::pin::Pin<Box<dyn Future<Output = Vec<Option<String>>> + 
 pub type OnWatched = Box<dyn Fn(Watched) + Send + Sync>;
 /// Told where a waiter stands.
 pub type OnPlace = Box<dyn Fn(InLine) + Send + Sync>;
-/// Told of each lock that somebody knocks for.
-pub type OnKnock = Box<dyn Fn(&LockName) + Send + Sync>;
+/// Told of each lock that somebody nudges for.
+pub type OnNudge = Box<dyn Fn(&LockName) + Send + Sync>;
 
 /// Keeps a watch going until it is dropped.
 pub type Watch = Box<dyn Send + Sync>;
-
-/// What became of a watch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Watched {
-    /// The lock may be free on this node.
-    Free,
-    /// No word will come: the node cannot tell, or the way to it broke.
-    Over,
-}
-
-/// A waiter's number: lower ones are served first. Kept through retries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
-
-/// Where a waiter stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InLine {
-    /// Somebody is before it.
-    Behind(Ticket),
-    /// Nobody is before it, and so many are behind it.
-    First {
-        /// Its number.
-        ticket: Ticket,
-        /// How many are behind it.
-        others: usize,
-    },
-    /// It stands in no line any more: the way to the node broke, or the node keeps none.
-    Over,
-}
 
 /// A place in line. Dropping it leaves the line, and the next in line is told.
 pub trait Place: Send + Sync {
     /// Lets the process of `owner` know that somebody waits in line for what it holds, so that it
     /// does not take the lock again past the line.
-    fn knock(&self, owner: &Holder);
+    fn nudge(&self, owner: &Holder);
 }
 
 /// A request on its way to a node.

@@ -10,7 +10,7 @@ use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::clock::Clock;
-use crate::crowds::{AFTER_A_LINE, Crowds};
+use crate::contended::{AFTER_A_LINE, Contended};
 use crate::handoff::PendingHandoff;
 
 /// The queues of all names that somebody waits for or holds.
@@ -18,7 +18,7 @@ use crate::handoff::PendingHandoff;
 pub(crate) struct Queues {
     map: Arc<Mutex<HashMap<LockName, Arc<Queue>>>>,
     /// Those of other processes.
-    pub(crate) crowds: Arc<Crowds>,
+    pub(crate) contended: Arc<Contended>,
 }
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(crate) struct Turn {
 
 impl Queues {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { map: Arc::default(), crowds: Arc::new(Crowds::new(clock)) }
+        Self { map: Arc::default(), contended: Arc::new(Contended::new(clock)) }
     }
 
     fn map(&self) -> MutexGuard<'_, HashMap<LockName, Arc<Queue>>> {
@@ -166,7 +166,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         // Before the permit goes on, so that the next one knows.
         if self.stood_in_line {
-            self.place.queues.crowds.note(&self.place.lock, AFTER_A_LINE);
+            self.place.queues.contended.note(&self.place.lock, AFTER_A_LINE);
         }
         // Then goes the place.
         self.place.queue.turn.add_permits(1);

@@ -290,9 +290,9 @@ fn a_holder_learns_with_its_release_that_others_wait() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("locks.db");
     let (node, other) = (admitted(&path), open(&path).unwrap());
-    let knocks = Arc::new(Mutex::new(Vec::new()));
-    let heard = knocks.clone();
-    node.on_knock(Box::new(move |lock| heard.lock().unwrap().push(lock.as_str().to_owned())));
+    let nudges = Arc::new(Mutex::new(Vec::new()));
+    let heard = nudges.clone();
+    node.on_nudge(Box::new(move |lock| heard.lock().unwrap().push(lock.as_str().to_owned())));
     let waiter = Waiter::stand(&other, "one");
     assert_eq!(waiter.others(), 0);
     for lock in ["two", "one"] {
@@ -302,7 +302,7 @@ fn a_holder_learns_with_its_release_that_others_wait() {
     drop(waiter);
     granted(&node, "one", 1, 300);
     released(&node, "one", 1);
-    assert_eq!(*knocks.lock().unwrap(), ["one"]);
+    assert_eq!(*nudges.lock().unwrap(), ["one"]);
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub(super) fn explore(setup: &Setup, progress: impl Fn(usize)) -> (usize, Verdic
 
 impl Graph {
     fn of(setup: &Setup, progress: impl Fn(usize)) -> Self {
-        let first = State::new(setup.processes, setup.nodes, setup.losses, setup.deaths);
+        let first = State::new(setup);
         let mut known = HashMap::from([(first.clone(), 0)]);
         let mut graph = Self { states: vec![first], steps: Vec::new(), from: vec![None] };
         while graph.steps.len() < graph.states.len() {
@@ -84,13 +84,15 @@ impl Graph {
         if let Some(at) = (0..self.states.len()).find(is_stuck) {
             return Some((at, "nothing is due any more"));
         }
-        Some((self.endless_round(within)?, "the same again and again"))
+        Some((self.endless_round(&within)?, "the same again and again"))
     }
 
     /// A state that a run within these states comes back to for ever, though everything that is due
     /// happens.
-    fn endless_round(&self, within: Vec<bool>) -> Option<usize> {
-        let mut rounds = self.components(&within);
+    fn endless_round(&self, within: &[bool]) -> Option<usize> {
+        let mut search = Search::new(self.states.len());
+        let within: Vec<usize> = (0..within.len()).filter(|at| within[*at]).collect();
+        let mut rounds = self.components(&mut search, &within);
         while let Some(round) = rounds.pop() {
             let inside: HashSet<usize> = round.iter().copied().collect();
             let late = self.left_out(&round, &inside);
@@ -103,9 +105,8 @@ impl Graph {
             // Such a run would have to keep away from where these are possible.
             let is_possible =
                 |at: &usize| self.steps[*at].iter().any(|(step, _)| late.contains(step));
-            let mut rest = vec![false; self.states.len()];
-            round.iter().filter(|at| !is_possible(at)).for_each(|at| rest[*at] = true);
-            rounds.extend(self.components(&rest));
+            let rest: Vec<usize> = round.iter().copied().filter(|at| !is_possible(at)).collect();
+            rounds.extend(self.components(&mut search, &rest));
         }
         None
     }
@@ -143,35 +144,33 @@ impl Graph {
     }
 
     /// The strongly connected parts of the states in `within`: Tarjan's, without recursion.
-    fn components(&self, within: &[bool]) -> Vec<Vec<usize>> {
-        const UNSEEN: usize = usize::MAX;
-        let count = self.states.len();
-        let (mut index, mut low) = (vec![UNSEEN; count], vec![0; count]);
-        let mut on_stack = vec![false; count];
+    fn components(&self, search: &mut Search, within: &[usize]) -> Vec<Vec<usize>> {
+        search.begin(within);
+        let Search { marks, index, low } = search;
         let (mut stack, mut found, mut next) = (Vec::new(), Vec::new(), 0);
-        for root in (0..count).filter(|at| within[*at]) {
-            if index[root] != UNSEEN {
+        for root in within.iter().copied() {
+            if marks[root] != Mark::Unseen {
                 continue;
             }
             let mut calls = vec![(root, 0)];
             while let Some((at, edge)) = calls.pop() {
-                if index[at] == UNSEEN {
+                if marks[at] == Mark::Unseen {
                     (index[at], low[at]) = (next, next);
                     next += 1;
                     stack.push(at);
-                    on_stack[at] = true;
+                    marks[at] = Mark::OnStack;
                 }
                 let mut edge = edge;
                 let mut goes_down = false;
                 while let Some((_, to)) = self.steps[at].get(edge) {
                     let to = *to;
-                    if within[to] && index[to] == UNSEEN {
+                    if marks[to] == Mark::Unseen {
                         calls.push((at, edge));
                         calls.push((to, 0));
                         goes_down = true;
                         break;
                     }
-                    if within[to] && on_stack[to] {
+                    if marks[to] == Mark::OnStack {
                         low[at] = low[at].min(low[to]);
                     }
                     edge += 1;
@@ -182,11 +181,36 @@ impl Graph {
                 if low[at] == index[at] {
                     let split = stack.iter().rposition(|other| *other == at).unwrap_or(0);
                     let part = stack.split_off(split);
-                    part.iter().for_each(|other| on_stack[*other] = false);
+                    part.iter().for_each(|other| marks[*other] = Mark::Done);
                     found.push(part);
                 }
             }
         }
         found
+    }
+}
+
+/// What a search for components knows of each state. Made once: there are many searches in few states.
+struct Search {
+    marks: Vec<Mark>,
+    index: Vec<usize>,
+    low: Vec<usize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    /// Not in what is searched, or in a part that was found.
+    Done,
+    Unseen,
+    OnStack,
+}
+
+impl Search {
+    fn new(states: usize) -> Self {
+        Self { marks: vec![Mark::Done; states], index: vec![0; states], low: vec![0; states] }
+    }
+
+    fn begin(&mut self, within: &[usize]) {
+        within.iter().for_each(|at| self.marks[*at] = Mark::Unseen);
     }
 }

@@ -2,9 +2,10 @@
 //! whole runs, which the search for broken promises does not see.
 //!
 //! Processes want one lock again and again. Each asks at once, or stands in line first if it knows
-//! that others wait; the first in line watches the nodes. Everything that is on its way arrives at
+//! that others wait; then the production `Line` says what it does. Everything that is on its way arrives at
 //! any later moment. A hint may get lost and a process may die, as often as the case says. Timers
-//! fire only when nothing is on its way: a second is long against a message.
+//! fire only when nothing is on its way: a second is long against a message. Only the beats by which
+//! a waiter hears again where it stands go on however much is on its way between others.
 
 mod cases;
 mod graph;
@@ -12,7 +13,11 @@ pub mod report;
 mod state;
 mod steps;
 
+use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
+
+use leasehold_core::Quorum;
+use leasehold_core::wait::Line;
 
 pub use cases::all;
 
@@ -60,7 +65,7 @@ pub enum Rule {
     /// Whoever leaves the line tells the next.
     LeavingTells,
     /// A waiter lets the holder know.
-    Knocks,
+    Nudges,
 }
 
 /// A case: bounds, and what should come of it.
@@ -123,8 +128,13 @@ impl Outcome {
 }
 
 impl Setup {
-    fn quorum(&self) -> usize {
-        self.nodes / 2 + 1
+    fn quorum(&self) -> Quorum {
+        Quorum::majority_of(NonZeroUsize::new(self.nodes).expect("some nodes"))
+    }
+
+    /// Of a process that stands nowhere yet.
+    fn line(&self) -> Line {
+        Line::new(self.quorum())
     }
 
     /// In short.

@@ -1,58 +1,59 @@
 //! One moment of a lock with its line: what the nodes hold, what is on its way, and where each
 //! process stands.
 
+use leasehold_core::wait::{Line, Move};
+
+use super::Setup;
+
 /// A set of processes or of nodes.
 pub(super) type Bits = u8;
 
 /// One process, which wants the lock again and again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Process {
     pub(super) phase: Phase,
     /// It knows that others wait.
-    pub(super) memo: bool,
-    /// It was told that it is first in line.
-    pub(super) is_first: bool,
+    pub(super) contended: bool,
+    /// The production code: its place in line and its watches.
+    pub(super) line: Line,
     /// Nodes at which it has still to set up its watch.
     pub(super) to_watch: Bits,
-    /// Nodes that told it that the lock is free.
-    pub(super) free: Bits,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
     /// Wants nothing.
     Idle,
-    /// On its way into the line, before it ever asked or after a refusal.
-    Entering {
-        was_refused: bool,
-    },
-    /// In line.
-    Waits {
-        was_refused: bool,
-    },
+    /// Does what its `Line` says.
+    Waits,
     /// Has asked: nodes that have not answered, nodes that granted, and owners it heard of.
     Asks {
         open: Bits,
         granted: Bits,
         met: Bits,
-        in_line: bool,
     },
     Holds,
     Dead,
 }
 
 impl Process {
-    pub(super) const IDLE: Self =
-        Self { phase: Phase::Idle, memo: false, is_first: false, to_watch: 0, free: 0 };
+    pub(super) fn idle(setup: &Setup) -> Self {
+        Self { phase: Phase::Idle, contended: false, line: setup.line(), to_watch: 0 }
+    }
 
     /// Whether it wants the lock and does not have it.
     pub(super) fn is_waiting(&self) -> bool {
         !matches!(self.phase, Phase::Idle | Phase::Holds | Phase::Dead)
     }
+
+    /// Whether its `Line` tells it to ask.
+    pub(super) fn is_about_to_ask(&self) -> bool {
+        self.phase == Phase::Waits && self.line.next() == Move::Ask
+    }
 }
 
 /// Everything.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct State {
     pub(super) processes: Vec<Process>,
     /// Who owns each node.
@@ -73,8 +74,8 @@ pub(super) struct State {
     pub(super) leaving: Bits,
     /// Processes to which the word is on its way that they are first.
     pub(super) turns: Bits,
-    /// Processes at whose door a knock is about to be heard.
-    pub(super) knocks: Bits,
+    /// Processes to which a nudge is on its way.
+    pub(super) nudges: Bits,
     /// How many more hints may be lost.
     pub(super) losses: u8,
     /// How many more processes may die.
@@ -82,33 +83,32 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(processes: usize, nodes: usize, losses: u8, deaths: u8) -> Self {
+    pub(super) fn new(setup: &Setup) -> Self {
         Self {
-            processes: vec![Process::IDLE; processes],
-            owners: vec![None; nodes],
-            releases: vec![0; nodes],
-            watchers: vec![0; nodes],
-            freed: vec![0; nodes],
+            processes: vec![Process::idle(setup); setup.processes],
+            owners: vec![None; setup.nodes],
+            releases: vec![0; setup.nodes],
+            watchers: vec![0; setup.nodes],
+            freed: vec![0; setup.nodes],
             line: Vec::new(),
             came: Vec::new(),
             overtook: false,
             leaving: 0,
             turns: 0,
-            knocks: 0,
-            losses,
-            deaths,
+            nudges: 0,
+            losses: setup.losses,
+            deaths: setup.deaths,
         }
     }
 
     /// Whether a message is on its way, or somebody is about to send one.
     pub(super) fn is_busy(&self) -> bool {
-        let quorum = self.owners.len() / 2 + 1;
         let on_the_way = |process: &Process| {
             process.to_watch != 0
-                || process.free.count_ones() as usize >= quorum
-                || matches!(process.phase, Phase::Entering { .. } | Phase::Asks { .. })
+                || matches!(process.phase, Phase::Asks { .. })
+                || process.phase == Phase::Waits && process.line.next() != Move::Rely
         };
         let bits = self.releases.iter().chain(&self.freed).fold(0, |all, bits| all | bits);
-        bits | self.leaving | self.turns | self.knocks != 0 || self.processes.iter().any(on_the_way)
+        bits | self.leaving | self.turns | self.nudges != 0 || self.processes.iter().any(on_the_way)
     }
 }

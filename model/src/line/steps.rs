@@ -1,4 +1,6 @@
-//! What may happen next.
+//! What may happen next. What a waiter does about it, its `Line` says.
+
+use leasehold_core::wait::{Heard, InLine, Move, Ticket, Watched};
 
 use super::state::{Bits, Phase, Process, State};
 use super::{Rule, Setup};
@@ -15,7 +17,7 @@ pub(super) enum Step {
     /// It hears that it is first.
     Turn(u8),
     /// It hears that somebody waits for what it holds.
-    Knock(u8),
+    Nudge(u8),
     /// Its watch is set up at a node.
     Watch(u8, u8),
     /// It hears from a node that the lock is free.
@@ -87,30 +89,33 @@ fn then(state: &State, change: impl FnOnce(&mut State)) -> State {
 }
 
 fn own_steps(setup: &Setup, state: &State, p: u8, all: &mut Vec<(Step, State)>) {
-    let Process { phase, memo, free, .. } = state.processes[p as usize];
+    let process = state.processes[p as usize];
     let mut push = |step, next| all.push((step, next));
-    match phase {
+    match process.phase {
         Phase::Idle => push(
             Step::Want(p),
-            then(state, |next| match memo {
-                true => next.processes[p as usize].phase = Phase::Entering { was_refused: false },
-                false => ask(setup, next, p, false),
+            then(state, |next| match process.contended {
+                true => wait(setup, next, p),
+                false => ask(setup, next, p),
             }),
         ),
         // Behind its own leaving, on the same connection.
-        Phase::Entering { was_refused } if state.leaving & bit(p) == 0 => {
-            push(Step::Enter(p), then(state, |next| enter(setup, next, p, was_refused)));
+        Phase::Waits if !state.line.contains(&p) => {
+            push(Step::Enter(p), then(state, |next| enter(setup, next, p)));
         }
-        Phase::Waits { .. } => {
-            if free.count_ones() as usize >= setup.quorum() {
-                push(Step::Ask(p), then(state, |next| ask(setup, next, p, true)));
+        Phase::Waits => {
+            if process.is_about_to_ask() {
+                push(Step::Ask(p), then(state, |next| ask(setup, next, p)));
             }
             // Seconds are long against messages.
             if setup.timers && !state.is_busy() {
-                push(Step::Timer(p), then(state, |next| ask(setup, next, p, true)));
-                if state.line.first() == Some(&p) && !state.processes[p as usize].is_first {
-                    push(Step::Beat(p), then(state, |next| come_first(setup, next, p)));
-                }
+                push(Step::Timer(p), then(state, |next| ask(setup, next, p)));
+            }
+            // Beats go on however much is on its way between others.
+            let missed_its_turn = state.line.first() == Some(&p) && !process.line.is_first();
+            let is_told = (state.turns | state.leaving) & bit(p) != 0;
+            if setup.timers && missed_its_turn && !is_told {
+                push(Step::Beat(p), then(state, |next| hear_place(setup, next, p)));
             }
         }
         Phase::Holds => push(
@@ -120,7 +125,7 @@ fn own_steps(setup: &Setup, state: &State, p: u8, all: &mut Vec<(Step, State)>) 
                 next.processes[p as usize].phase = Phase::Idle;
             }),
         ),
-        Phase::Entering { .. } | Phase::Asks { .. } => {}
+        Phase::Asks { .. } => {}
         Phase::Dead => {
             if state.line.contains(&p) && setup.without != Some(Rule::EntriesExpire) {
                 push(Step::Drop(p), then(state, |next| leave(setup, next, p)));
@@ -137,12 +142,12 @@ fn own_steps(setup: &Setup, state: &State, p: u8, all: &mut Vec<(Step, State)>) 
             }),
         );
     }
-    if state.knocks & bit(p) != 0 {
+    if state.nudges & bit(p) != 0 {
         push(
-            Step::Knock(p),
+            Step::Nudge(p),
             then(state, |next| {
-                next.knocks &= !bit(p);
-                next.processes[p as usize].memo = true;
+                next.nudges &= !bit(p);
+                next.processes[p as usize].contended = true;
             }),
         );
     }
@@ -151,7 +156,10 @@ fn own_steps(setup: &Setup, state: &State, p: u8, all: &mut Vec<(Step, State)>) 
             Step::Turn(p),
             then(state, |next| {
                 next.turns &= !bit(p);
-                come_first(setup, next, p);
+                // A word about an earlier place is no news.
+                if next.leaving & bit(p) == 0 {
+                    hear_place(setup, next, p);
+                }
             }),
         );
         if state.losses > 0 {
@@ -164,8 +172,8 @@ fn own_steps(setup: &Setup, state: &State, p: u8, all: &mut Vec<(Step, State)>) 
             );
         }
     }
-    if state.deaths > 0 && matches!(phase, Phase::Waits { .. } | Phase::Holds) {
-        push(Step::Die(p), then(state, |next| die(next, p)));
+    if state.deaths > 0 && matches!(process.phase, Phase::Waits | Phase::Holds) {
+        push(Step::Die(p), then(state, |next| die(setup, next, p)));
     }
 }
 
@@ -194,10 +202,9 @@ fn node_steps(setup: &Setup, state: &State, p: u8, n: u8, all: &mut Vec<(Step, S
             then(state, |next| {
                 let is_free =
                     next.owners[node].is_none() && setup.without != Some(Rule::WatchLooks);
-                let process = &mut next.processes[p as usize];
-                process.to_watch &= !bit(n);
+                next.processes[p as usize].to_watch &= !bit(n);
                 match is_free {
-                    true => process.free |= bit(n),
+                    true => hear_free(next, p, n),
                     false => next.watchers[node] |= bit(p),
                 }
             }),
@@ -208,10 +215,7 @@ fn node_steps(setup: &Setup, state: &State, p: u8, n: u8, all: &mut Vec<(Step, S
             Step::Freed(p, n),
             then(state, |next| {
                 next.freed[node] &= !bit(p);
-                let process = &mut next.processes[p as usize];
-                if matches!(process.phase, Phase::Waits { .. }) {
-                    process.free |= bit(n);
-                }
+                hear_free(next, p, n);
             }),
         );
         if state.losses > 0 {
@@ -234,10 +238,12 @@ fn free(state: &mut State, n: u8) {
     state.freed[node] |= told;
 }
 
-fn ask(setup: &Setup, state: &mut State, p: u8, in_line: bool) {
+fn ask(setup: &Setup, state: &mut State, p: u8) {
     unwatch(state, p);
     let open = (1 << setup.nodes) - 1;
-    state.processes[p as usize].phase = Phase::Asks { open, granted: 0, met: 0, in_line };
+    let process = &mut state.processes[p as usize];
+    process.line.asks();
+    process.phase = Phase::Asks { open, granted: 0, met: 0 };
 }
 
 /// Words about watches that are over are not heard.
@@ -246,14 +252,12 @@ fn unwatch(state: &mut State, p: u8) {
         state.watchers[node] &= !bit(p);
         state.freed[node] &= !bit(p);
     }
-    let process = &mut state.processes[p as usize];
-    (process.to_watch, process.free) = (0, 0);
+    state.processes[p as usize].to_watch = 0;
 }
 
 fn answer(setup: &Setup, state: &mut State, p: u8, n: u8) {
     let node = n as usize;
-    let Phase::Asks { mut open, mut granted, mut met, in_line } = state.processes[p as usize].phase
-    else {
+    let Phase::Asks { mut open, mut granted, mut met } = state.processes[p as usize].phase else {
         return;
     };
     open &= !bit(n);
@@ -265,78 +269,101 @@ fn answer(setup: &Setup, state: &mut State, p: u8, n: u8) {
             granted |= bit(n);
         }
     }
-    state.processes[p as usize].phase = Phase::Asks { open, granted, met, in_line };
-    if granted.count_ones() as usize >= setup.quorum() {
-        acquired(state, p, in_line);
+    state.processes[p as usize].phase = Phase::Asks { open, granted, met };
+    if granted.count_ones() as usize >= setup.quorum().needed() {
+        acquired(setup, state, p);
     } else if open == 0 {
-        refused(setup, state, p, (granted, met), in_line);
+        refused(setup, state, p, (granted, met));
     }
 }
 
-fn acquired(state: &mut State, p: u8, in_line: bool) {
+fn acquired(setup: &Setup, state: &mut State, p: u8) {
     let process = &mut state.processes[p as usize];
     process.phase = Phase::Holds;
-    process.is_first = false;
-    if in_line {
+    // Then it stands in line again before it asks again.
+    process.contended |= process.line.met_others();
+    if std::mem::replace(&mut process.line, setup.line()).is_in_line() {
         state.overtook |= state.came.first() != Some(&p);
         state.came.retain(|other| *other != p);
-        state.leaving |= bit(p);
-        // It stands in line again before it asks again.
-        process.memo = true;
+        leave_soon(state, p);
     }
 }
 
-fn refused(setup: &Setup, state: &mut State, p: u8, (granted, met): (Bits, Bits), in_line: bool) {
+fn refused(setup: &Setup, state: &mut State, p: u8, (granted, met): (Bits, Bits)) {
     if setup.without != Some(Rule::GivesBack) {
         for node in (0..setup.nodes).filter(|node| granted & bit(*node as u8) != 0) {
             state.releases[node] |= bit(p);
         }
     }
-    if setup.without != Some(Rule::Knocks) {
+    if setup.without != Some(Rule::Nudges) {
         let lives = |other: &u8| state.processes[*other as usize].phase != Phase::Dead;
         let others = (0..setup.processes as u8).filter(|other| met & bit(*other) != 0);
-        state.knocks |= others.filter(lives).fold(0, |all, other| all | bit(other));
+        state.nudges |= others.filter(lives).fold(0, |all, other| all | bit(other));
     }
-    if in_line && setup.without == Some(Rule::KeepsTicket) {
-        state.leaving |= bit(p);
-        state.processes[p as usize].is_first = false;
-        state.processes[p as usize].phase = Phase::Entering { was_refused: true };
-    } else if in_line {
-        state.processes[p as usize].phase = Phase::Waits { was_refused: true };
-        if state.processes[p as usize].is_first {
-            state.processes[p as usize].to_watch = (1 << setup.nodes) - 1;
+    let process = &mut state.processes[p as usize];
+    if setup.without == Some(Rule::KeepsTicket) {
+        let before = std::mem::replace(&mut process.line, setup.line());
+        process.line.refused();
+        if before.is_in_line() {
+            leave_soon(state, p);
         }
     } else {
-        state.processes[p as usize].phase = Phase::Entering { was_refused: true };
+        process.line.refused();
+    }
+    wait(setup, state, p);
+}
+
+/// Does what its `Line` says, until that is to wait for a word or to ask.
+fn wait(setup: &Setup, state: &mut State, p: u8) {
+    let process = &mut state.processes[p as usize];
+    process.phase = Phase::Waits;
+    loop {
+        match process.line.next() {
+            // The node draws the tickets: the entry is on its way.
+            Move::Enter => drop(process.line.enter()),
+            Move::Watch => {
+                process.line.watch();
+                process.to_watch = (1 << setup.nodes) - 1;
+            }
+            Move::Ask | Move::Rely | Move::Doubt => return,
+        }
     }
 }
 
-fn enter(setup: &Setup, state: &mut State, p: u8, was_refused: bool) {
+fn enter(setup: &Setup, state: &mut State, p: u8) {
     state.line.push(p);
     if !state.came.contains(&p) {
         state.came.push(p);
     }
+    hear_place(setup, state, p);
+}
+
+/// Tells a process that stands in line where. What its ticket is does not matter: nobody here comes
+/// back with one.
+fn hear_place(setup: &Setup, state: &mut State, p: u8) {
+    let ticket = Ticket(0);
+    let place = match state.line.first() == Some(&p) {
+        true => InLine::First { ticket, others: state.line.len() - 1 },
+        false => InLine::Behind(ticket),
+    };
     let process = &mut state.processes[p as usize];
-    process.phase = Phase::Waits { was_refused };
+    process.line.hear(Heard::Place(place));
     // Alone there, it knows that nobody else waits.
-    process.memo = state.line.len() > 1;
-    if state.line[0] != p {
-        return;
-    }
-    if was_refused {
-        come_first(setup, state, p);
-    } else {
-        state.processes[p as usize].is_first = true;
-        ask(setup, state, p, true);
+    process.contended &= !process.line.is_first() || process.line.met_others();
+    if process.phase == Phase::Waits {
+        wait(setup, state, p);
     }
 }
 
-fn come_first(setup: &Setup, state: &mut State, p: u8) {
-    let process = &mut state.processes[p as usize];
-    let is_news = !std::mem::replace(&mut process.is_first, true);
-    if is_news && matches!(process.phase, Phase::Waits { .. }) {
-        process.to_watch = (1 << setup.nodes) - 1;
-    }
+fn hear_free(state: &mut State, p: u8, n: u8) {
+    let word = Heard::Watch { node: n as usize, word: Watched::Free };
+    state.processes[p as usize].line.hear(word);
+}
+
+/// Its words about the place that it leaves are not heard.
+fn leave_soon(state: &mut State, p: u8) {
+    state.leaving |= bit(p);
+    state.turns &= !bit(p);
 }
 
 fn leave(setup: &Setup, state: &mut State, p: u8) {
@@ -350,12 +377,12 @@ fn leave(setup: &Setup, state: &mut State, p: u8) {
     }
 }
 
-fn die(state: &mut State, p: u8) {
+fn die(setup: &Setup, state: &mut State, p: u8) {
     unwatch(state, p);
     let process = &mut state.processes[p as usize];
-    *process = Process { phase: Phase::Dead, ..Process::IDLE };
+    *process = Process { phase: Phase::Dead, ..Process::idle(setup) };
     state.turns &= !bit(p);
-    state.knocks &= !bit(p);
+    state.nudges &= !bit(p);
     state.leaving &= !bit(p);
     state.came.retain(|other| *other != p);
     state.deaths -= 1;

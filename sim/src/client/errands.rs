@@ -84,7 +84,6 @@ pub(super) struct Errand {
     caller: usize,
     request: u64,
     asked: Moment,
-    wait_until: Moment,
     /// Of an acquire with an idempotency key.
     pub(super) mark: Option<u64>,
     /// What is asked of the nodes if the lease of the key is over.
@@ -111,14 +110,11 @@ impl Client {
     ) {
         let asked = self.now(time);
         let task = self.free_task();
-        let errand = |wait, mark, afresh| {
-            let wait_until = asked.plus(wait);
-            Errand { caller, request, asked, wait_until, mark, afresh }
-        };
+        let errand = |mark, afresh| Some(Errand { caller, request, asked, mark, afresh });
         match wish {
-            Wish::Acquire { wait, mark: Some(mark), .. } if self.keys.contains_key(&mark) => {
+            Wish::Acquire { mark: Some(mark), .. } if self.keys.contains_key(&mark) => {
                 // A repeat: of a lease the nodes are asked, whatever became of it.
-                self.holders[task].errand = Some(errand(wait, None, Some(wish)));
+                self.holders[task].errand = errand(None, Some(wish));
                 match &self.keys[&mark] {
                     Key::UnderWay => self.finish(task, Told::Unknown, acts),
                     Key::Granted(token, ttl) => {
@@ -130,19 +126,19 @@ impl Client {
             Wish::Acquire { lock, label, ttl, wait, mark } => {
                 let this = &mut self.holders[task];
                 (this.lock, this.label, this.ttl) = (lock, label, ttl);
-                this.errand = Some(errand(wait, mark, None));
+                this.errand = errand(mark, None);
                 if let Some(mark) = mark {
                     self.keys.insert(mark, Key::UnderWay);
                 }
-                self.begin_wish(task);
+                self.begin_wish(time, task, Some(wait));
                 self.acquire(time, task, acts);
             }
             Wish::Renew { token, ttl } => {
-                self.holders[task].errand = Some(errand(Duration::ZERO, None, None));
+                self.holders[task].errand = errand(None, None);
                 self.renew(time, task, token, ttl, acts);
             }
             Wish::Release { token } => {
-                self.holders[task].errand = Some(errand(Duration::ZERO, None, None));
+                self.holders[task].errand = errand(None, None);
                 self.forget_key(&token);
                 let (value, highest) = (token.holder.clone(), token.highest);
                 let round = ReleaseRound::new(value, highest, self.quorum, Belief::Unknown, asked);
@@ -186,12 +182,6 @@ impl Client {
         let mark = self.holders[task].errand.as_ref().and_then(|errand| errand.mark);
         let Refusal::Held { owner: Some(Owner::Holder(owner)), .. } = refusal else { return false };
         mark.is_some_and(|mark| owner.mark() == mark)
-    }
-
-    /// The lock is held by another. Whether the caller does not wait any longer.
-    pub(super) fn has_waited(&self, time: Time, task: usize) -> bool {
-        let errand = self.holders[task].errand.as_ref();
-        errand.is_some_and(|errand| errand.wait_until <= self.now(time))
     }
 
     /// A lease was acquired for a caller, who may have gone meanwhile: then it is given back.

@@ -142,7 +142,7 @@ impl Client {
         let evidence = |it: &Reserving| (it.op, self.holders[holder].evidence.to(it.op));
         let evidence = reserving.as_ref().map(evidence);
         self.end(time, holder, acts);
-        self.begin_wish(next);
+        self.begin_wish(time, next, None);
         self.name_attempt(next);
         self.holders[next].chain = handoff.chain();
         let op = self.new_op(next);

@@ -6,9 +6,9 @@ use std::time::Duration;
 use leasehold_core::rounds::{
     AcquireRound, AcquireStep, Belief, ExtendStep, Refusal, ReleaseRound, ReleaseStep,
 };
+use leasehold_core::wait::{Heard, WaitStep, Waiting};
 use leasehold_core::{
-    Backoff, Chain, Ends, Holder, Keeper, KeeperStep, Lease, Request, Reserved, RetryPolicy,
-    TurnNumber,
+    Chain, Ends, Holder, Keeper, KeeperStep, Lease, Request, Reserved, RetryPolicy, TurnNumber,
 };
 
 use super::{Act, Client, Doing, HolderTask, LAST_WORK, Purpose, Timer, Told};
@@ -64,7 +64,8 @@ impl Client {
                     self.begin(time, holder, acts);
                 }
             }
-            Doing::Queued | Doing::Looking | Doing::Pausing => self.acquire(time, holder, acts),
+            Doing::Queued | Doing::Looking => self.acquire(time, holder, acts),
+            Doing::Pausing => self.wait(time, holder, acts),
             Doing::Holding { .. } => self.keep(time, holder, acts),
             // Its votes have settled.
             Doing::Acquiring(_) => self.decide(time, holder, acts),
@@ -76,12 +77,13 @@ impl Client {
     }
 
     fn begin(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
-        self.begin_wish(holder);
+        self.begin_wish(time, holder, None);
         self.acquire(time, holder, acts);
     }
 
-    pub(super) fn begin_wish(&mut self, holder: usize) {
-        self.holders[holder].backoff = Backoff::new(RetryPolicy::DEFAULT);
+    pub(super) fn begin_wish(&mut self, time: Time, holder: usize, wait: Option<Duration>) {
+        let waiting = Waiting::new(self.now(time), wait, RetryPolicy::DEFAULT, self.quorum);
+        self.holders[holder].waiting = Some(waiting);
         self.holders[holder].looked = false;
     }
 
@@ -175,9 +177,6 @@ impl Client {
             // Another process granted it, and may be about to take it back.
             return self.finish(holder, Told::Unknown, acts);
         }
-        if self.has_waited(time, holder) {
-            return self.finish(holder, Told::Lost, acts);
-        }
         if is_strange && !self.holders[holder].looked {
             // Their records changed; a look at them mends it.
             self.holders[holder].looked = true;
@@ -189,14 +188,32 @@ impl Client {
             return self.wake_holder(time, holder, limit, acts);
         }
         self.holders[holder].looked = false;
-        let expires_in = match refusal {
-            Refusal::Held { expires_in, .. } => *expires_in,
-            Refusal::NoQuorum | Refusal::TooLate { .. } => None,
-        };
-        let jitter = self.chance.jitter();
-        let pause = self.holders[holder].backoff.after_refusal(jitter, expires_in);
+        let (now, jitter) = (self.now(time), self.chance.jitter());
+        if let Some(waiting) = &mut self.holders[holder].waiting {
+            waiting.refused(now, refusal, jitter);
+        }
         self.holders[holder].doing = Doing::Pausing;
-        self.wake_holder(time, holder, pause.unwrap_or_default(), acts);
+        self.wait(time, holder, acts);
+    }
+
+    /// Carries out what a waiter wants. Simulated nodes keep no lines.
+    fn wait(&mut self, time: Time, holder: usize, acts: &mut Vec<Act>) {
+        let now = self.now(time);
+        let Some(waiting) = &mut self.holders[holder].waiting else { return };
+        let step = loop {
+            match waiting.step(now) {
+                WaitStep::Enter => drop(waiting.line().hear(Heard::NoLine)),
+                step => break step,
+            }
+        };
+        match step {
+            WaitStep::Ask => self.acquire(time, holder, acts),
+            WaitStep::SleepUntil(at) => self.wake_holder(time, holder, at.since(now), acts),
+            WaitStep::GiveUp(_) => self.finish(holder, Told::Lost, acts),
+            WaitStep::Enter | WaitStep::Watch | WaitStep::Nudge => {
+                unreachable!("only in a line, which no simulated node keeps")
+            }
+        }
     }
 
     pub(super) fn hold(&mut self, time: Time, holder: usize, taken: Taken, acts: &mut Vec<Act>) {

@@ -17,9 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::rounds::{AcquireRound, ExtendRound, ReleaseRound};
+use leasehold_core::wait::Waiting;
 use leasehold_core::{
-    Admission, AdmissionPolicy, Backoff, Chain, Ends, Fence, Handoff, Holder, Keeper, Lease,
-    LockName, Moment, NodeError, Proposals, Quorum, RetryPolicy, Roster, Ttl, TurnNumber,
+    Admission, AdmissionPolicy, Chain, Ends, Fence, Handoff, Holder, Keeper, Lease, LockName,
+    Moment, NodeError, Proposals, Quorum, Roster, Ttl, TurnNumber,
 };
 use leasehold_judge::Chance;
 
@@ -149,7 +150,8 @@ struct HolderTask {
     /// The hand-offs in a row that brought the lease to it.
     chain: Chain,
     doing: Doing,
-    backoff: Backoff,
+    /// Since when it wants the lock, and when it asks for it again.
+    waiting: Option<Waiting>,
     ticket: u64,
     op: u64,
     started: Time,
@@ -172,7 +174,7 @@ impl HolderTask {
             turn: TurnNumber(0),
             chain: Chain::default(),
             doing: Doing::Thinking,
-            backoff: Backoff::new(RetryPolicy::DEFAULT),
+            waiting: None,
             ticket: 0,
             op: 0,
             started: 0,

@@ -44,7 +44,7 @@ pub struct Keeper {
     max_hold: Option<(Moment, Duration)>,
     next_extend: Moment,
     /// Many others may have been taken, or extended, at the same moment.
-    is_in_a_crowd: bool,
+    is_in_a_burst: bool,
     /// The next extension was put off already.
     gave_way: bool,
     /// What a refresh has to go beyond, if one is due.
@@ -79,7 +79,7 @@ impl Keeper {
             extends,
             max_hold,
             next_extend,
-            is_in_a_crowd: true,
+            is_in_a_burst: true,
             gave_way: false,
             refresh_above: None,
             reserved: None,
@@ -98,7 +98,7 @@ impl Keeper {
     /// crowd by up to three quarters of the time: it dissolves with the next extension. Otherwise by
     /// up to one, so that none forms: each extension that comes sooner is one more to pay for.
     pub fn spread(&mut self, jitter: u32) {
-        let quarters = if self.is_in_a_crowd { 3 } else { 1 };
+        let quarters = if self.is_in_a_burst { 3 } else { 1 };
         let most = Self::extend_every(&self.lease) * quarters / 4;
         let sooner = most.mul_f64(f64::from(jitter) / f64::from(u32::MAX));
         self.next_extend = self.next_extend.less(sooner);
@@ -248,7 +248,7 @@ impl Keeper {
         }
         let every = Self::extend_every(&self.lease);
         // Nodes or a process that stood still make many leases late, and then extend them together.
-        self.is_in_a_crowd = self.lease.uncertain || now.since(self.next_extend) > every / 8;
+        self.is_in_a_burst = self.lease.uncertain || now.since(self.next_extend) > every / 8;
         self.lease.uncertain = false;
         self.gave_way = false;
         self.last_failure = None;

@@ -21,7 +21,7 @@ pub use proposals::{Outlook, Proposals};
 pub use release::{Belief, ReleaseRound, ReleaseStep};
 
 /// More than half of the nodes, so that any two quorums share a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Quorum {
     nodes: usize,
 }

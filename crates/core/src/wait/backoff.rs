@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+/// A node keeps an owner for at least its Ttl, so this much later it is surely free.
+pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(1);
+
 /// How often, and at which distance, a refused acquire is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
@@ -34,6 +37,14 @@ impl RetryPolicy {
     pub const ONCE: Self = Self { attempts: Some(1), ..Self::DEFAULT };
 }
 
+impl RetryPolicy {
+    /// Whether hints may make it ask earlier. A waiter that counts its attempts makes them at its own
+    /// times.
+    pub fn takes_hints(self) -> bool {
+        self.attempts.is_none()
+    }
+}
+
 impl Default for RetryPolicy {
     fn default() -> Self {
         Self::DEFAULT
@@ -42,35 +53,49 @@ impl Default for RetryPolicy {
 
 /// Where one waiter stands in its retries.
 #[derive(Debug, Clone)]
-pub struct Backoff {
+pub(super) struct Backoff {
     policy: RetryPolicy,
     refusals: u32,
 }
 
 impl Backoff {
     /// Before the first attempt.
-    pub fn new(policy: RetryPolicy) -> Self {
+    pub(super) fn new(policy: RetryPolicy) -> Self {
         Self { policy, refusals: 0 }
+    }
+
+    /// How many refusals there were.
+    pub(super) fn refusals(&self) -> u32 {
+        self.refusals
     }
 
     /// How long to wait after one more refusal, or `None` if that was the last attempt.
     ///
-    /// The delay lies between half and all of its step, so that waiters come apart. `expires_in` is
-    /// when the present holder would expire: waiting longer than that helps nobody.
-    pub fn after_refusal(&mut self, jitter: u32, expires_in: Option<Duration>) -> Option<Duration> {
+    /// The delay lies between half and all of its step, by jitter, so that waiters do not ask in
+    /// bursts. `expires_in` is when the present holder would expire: waiting longer than that helps
+    /// nobody.
+    pub(super) fn after_refusal(
+        &mut self,
+        jitter: u32,
+        expires_in: Option<Duration>,
+    ) -> Option<Duration> {
         self.refusals = self.refusals.saturating_add(1);
         if self.policy.attempts.is_some_and(|attempts| self.refusals >= attempts) {
             return None;
         }
         let doubled = 1u32.checked_shl(self.refusals - 1).unwrap_or(u32::MAX);
         let step = self.policy.first.saturating_mul(doubled).min(self.policy.longest);
-        let delay = step / 2 + (step / 2).mul_f64(f64::from(jitter) / f64::from(u32::MAX));
+        let delay = step / 2 + (step / 2).mul_f64(share(jitter));
         Some(match expires_in {
-            // A node keeps an owner for at least its Ttl, so a moment later it is surely free.
-            Some(left) => delay.min(left + Duration::from_millis(1)),
+            Some(left) => delay.min(left + AFTER_EXPIRY),
             None => delay,
         })
     }
+}
+
+/// Jitter as a number from 0 to 1.
+pub(super) fn share(jitter: u32) -> f64 {
+    f64::from(jitter) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The only place where the core meets clock, tasks and nodes. It carries questions out and answers
 //! back, and decides nothing.
 
+mod acquiring;
 mod attempt;
 mod caretaker;
 mod member;
@@ -22,6 +23,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use acquiring::{Acquiring, Watcher, yield_if_over_budget};
 pub(crate) use attempt::{Attempt, Proof, Refused, Won};
 pub(crate) use caretaker::CaretakerSettings;
 pub(crate) use member::Member;
@@ -30,7 +32,7 @@ use op::{Patient, Single};
 
 use self::trail::Trail;
 use crate::clock::Clock;
-use crate::crowds::AFTER_A_KNOCK;
+use crate::contended::AFTER_A_NUDGE;
 use crate::error::{NodeReport, NodeReports, OptionsError};
 use crate::guard::Held;
 use crate::home::Home;
@@ -138,8 +140,8 @@ impl Cluster {
             closing: CancellationToken::new(),
         });
         for member in &cluster.members {
-            let crowds = cluster.queues.crowds.clone();
-            member.node.on_knock(Box::new(move |lock| crowds.note(lock, AFTER_A_KNOCK)));
+            let contended = cluster.queues.contended.clone();
+            member.node.on_nudge(Box::new(move |lock| contended.note(lock, AFTER_A_NUDGE)));
             caretaker::spawn(&cluster, member.clone(), settings.caretaker, cluster.closing.clone());
         }
         cluster.background.spawn(watch_rota(Arc::downgrade(&cluster), cluster.closing.clone()));
@@ -428,13 +430,13 @@ impl Cluster {
 
     /// How long until the next is due, or `None` if there is more now: others want the thread, too. In a
     /// crowd, if that was so the last time as well.
-    fn see_to_what_is_due(&self, is_in_a_crowd: bool) -> Option<Duration> {
+    fn see_to_what_is_due(&self, is_in_a_burst: bool) -> Option<Duration> {
         /// Half a millisecond of work.
         const IN_A_ROW: usize = 64;
         for _ in 0..IN_A_ROW {
             let now = self.now();
             match self.rota.next(now) {
-                Ok(Due::Lease(held)) => held.look_after(is_in_a_crowd),
+                Ok(Due::Lease(held)) => held.look_after(is_in_a_burst),
                 Ok(Due::Op(op)) => {
                     if let Some(op) = op.upgrade() {
                         op.time_up();
@@ -494,13 +496,13 @@ async fn watch_rota(cluster: Weak<Cluster>, closing: CancellationToken) {
     let Some(rota) = cluster.upgrade().map(|cluster| cluster.rota.clone()) else {
         return;
     };
-    let mut is_in_a_crowd = false;
+    let mut is_in_a_burst = false;
     loop {
         let pause = match cluster.upgrade() {
-            Some(cluster) => cluster.see_to_what_is_due(is_in_a_crowd),
+            Some(cluster) => cluster.see_to_what_is_due(is_in_a_burst),
             None => return,
         };
-        is_in_a_crowd = pause.is_none();
+        is_in_a_burst = pause.is_none();
         let Some(pause) = pause else {
             tokio::task::yield_now().await;
             continue;

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use self::lines::Lines;
 use crate::clock::Clock;
-use crate::node::{Ask, Node, NodeId, OnKnock, OnPlace, OnWatched, Place, Ticket, Watch};
+use crate::node::{Ask, Node, NodeId, OnNudge, OnPlace, OnWatched, Place, Ticket, Watch};
 
 /// A node that lives and dies with this process.
 #[derive(Debug)]
@@ -103,8 +103,8 @@ impl Node for MemoryNode {
         Some(Box::new(self.lines.enter(lock, ticket, told)))
     }
 
-    fn on_knock(&self, told: OnKnock) {
-        self.lines.on_knock(told);
+    fn on_nudge(&self, told: OnNudge) {
+        self.lines.on_nudge(told);
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::site::{Kind, Site};
 use crate::node::{
-    Ask, Node, NodeId, OnKnock, OnPlace, OnWatched, Place, ReplySink, ReplyTo, Ticket, Watch,
+    Ask, Node, NodeId, OnNudge, OnPlace, OnWatched, Place, ReplySink, ReplyTo, Ticket, Watch,
 };
 use crate::nodes::memory::MemoryNode;
 
@@ -61,8 +61,8 @@ impl Node for FarMemory {
         is_up.then(|| inner(&self.site).stand_in_line(lock, ticket, told)).flatten()
     }
 
-    fn on_knock(&self, told: OnKnock) {
-        inner(&self.site).on_knock(told);
+    fn on_nudge(&self, told: OnNudge) {
+        inner(&self.site).on_nudge(told);
     }
 }
 

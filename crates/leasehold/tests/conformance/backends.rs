@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::{Arc, Mutex};
 
 use leasehold::clock::SystemClock;
-use leasehold::node::{Ask, Node, NodeId, OnKnock, OnPlace, OnWatched, Place, Ticket, Watch};
+use leasehold::node::{Ask, Node, NodeId, OnNudge, OnPlace, OnWatched, Place, Ticket, Watch};
 use leasehold::nodes::memory::MemoryNode;
 use leasehold::{Builder, Holder, LockName, Locks, Owner, ReleaseOutcome};
 use leasehold_server::{Server, Settings};
@@ -192,7 +192,7 @@ impl Node for Hanging {
         self.node.stand_in_line(lock, ticket, told)
     }
 
-    fn on_knock(&self, told: OnKnock) {
-        self.node.on_knock(told);
+    fn on_nudge(&self, told: OnNudge) {
+        self.node.on_nudge(told);
     }
 }

@@ -166,16 +166,16 @@ pub(crate) fn locks_have_lines_of_their_own(backend: &Backend) {
     assert_eq!((first(&told), first(&told_other)), (0, 0));
 }
 
-pub(crate) fn a_knock_is_heard_by_the_holder(backend: &Backend) {
+pub(crate) fn a_nudge_is_heard_by_the_holder(backend: &Backend) {
     let (tell, told) = channel();
-    backend.ana.on_knock(Box::new(move |lock| drop(tell.send(lock.clone()))));
+    backend.ana.on_nudge(Box::new(move |lock| drop(tell.send(lock.clone()))));
     // Connected, and so within earshot.
     ask(&*backend.ana, None, Request::Probe).unwrap();
     let (place, in_line) = stand(&*backend.ben, "l", None);
     // Before there is a way to the node, and after.
-    place.knock(&holder("ana"));
+    place.nudge(&holder("ana"));
     assert_eq!(told.recv_timeout(PATIENCE), Ok(lock("l")));
     first(&in_line);
-    place.knock(&holder("ana"));
+    place.nudge(&holder("ana"));
     assert_eq!(told.recv_timeout(PATIENCE), Ok(lock("l")));
 }

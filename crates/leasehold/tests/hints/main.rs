@@ -72,7 +72,7 @@ macro_rules! hints {
                 those_in_line_become_first_in_their_order,
                 a_ticket_keeps_its_place,
                 locks_have_lines_of_their_own,
-                a_knock_is_heard_by_the_holder,
+                a_nudge_is_heard_by_the_holder,
             );
         }
     };
@@ -91,7 +91,7 @@ hints!(memory);
 hints!(one_redis);
 hints!(one_valkey);
 
-/// Here nobody knocks: whoever gives the lock back sees the line.
+/// Here nobody nudges: a process that gives the lock back sees the line.
 mod one_file {
     hints!(@cases one_file:
         a_watch_on_a_free_lock_is_told_at_once,

@@ -180,7 +180,7 @@ impl Node for ServerNode {
 struct Alone;
 
 impl Place for Alone {
-    fn knock(&self, _: &Holder) {}
+    fn nudge(&self, _: &Holder) {}
 }
 
 impl Desk {

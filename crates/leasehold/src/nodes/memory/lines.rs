@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::{Holder, LockName};
 
-use crate::node::{InLine, OnKnock, OnPlace, OnWatched, Place, Ticket, Watched};
+use crate::node::{InLine, OnNudge, OnPlace, OnWatched, Place, Ticket, Watched};
 
 type TellPlace = Arc<dyn Fn(InLine) + Send + Sync>;
-type TellKnock = Arc<dyn Fn(&LockName) + Send + Sync>;
+type TellNudge = Arc<dyn Fn(&LockName) + Send + Sync>;
 
 /// Those who wait, by lock.
 #[derive(Clone, Default)]
@@ -21,7 +21,7 @@ struct State {
     last: u64,
     watches: HashMap<LockName, BTreeMap<u64, OnWatched>>,
     lines: HashMap<LockName, BTreeMap<(Ticket, u64), TellPlace>>,
-    knocks: Vec<TellKnock>,
+    nudges: Vec<TellNudge>,
 }
 
 impl State {
@@ -101,8 +101,8 @@ impl Lines {
         }
     }
 
-    pub(super) fn on_knock(&self, told: OnKnock) {
-        self.state().knocks.push(told.into());
+    pub(super) fn on_nudge(&self, told: OnNudge) {
+        self.state().nudges.push(told.into());
     }
 }
 
@@ -131,10 +131,10 @@ pub(super) struct MemoryPlace {
 }
 
 impl Place for MemoryPlace {
-    /// Everybody is told: there is one process only, and a knock too many costs nothing.
-    fn knock(&self, _: &Holder) {
-        let knocks = self.lines.state().knocks.clone();
-        knocks.iter().for_each(|told| told(&self.lock));
+    /// Everybody is told: there is one process only, and a nudge too many costs nothing.
+    fn nudge(&self, _: &Holder) {
+        let nudges = self.lines.state().nudges.clone();
+        nudges.iter().for_each(|told| told(&self.lock));
     }
 }
 

@@ -7,7 +7,7 @@ use leasehold_core::NodeError;
 
 use super::answer::examined;
 use super::exchange::IDENTITY;
-use super::hints::Knocks;
+use super::hints::Nudges;
 use super::link::Link;
 use super::read::rejected;
 use super::resp::{Value, encode};
@@ -23,7 +23,7 @@ pub(super) const WAITING_NAME: &[u8] = b"leasehold-waits";
 pub(super) async fn shake_hands(
     link: &mut Link,
     config: &RedisConfig,
-    knocks: &Arc<Knocks>,
+    nudges: &Arc<Nudges>,
     flushed: impl Fn() + Send + Sync + 'static,
 ) -> Result<bool, NodeError> {
     log_in(link, config, CLIENT_NAME).await?;
@@ -35,7 +35,7 @@ pub(super) async fn shake_hands(
         encode(&mut out, &[b"CLIENT", b"TRACKING", b"ON", b"OPTIN"]);
         replies += 1;
     }
-    let channel = knocks.channel.as_deref().filter(|_| link.incoming.resp3);
+    let channel = nudges.channel.as_deref().filter(|_| link.incoming.resp3);
     if let Some(channel) = channel {
         // Is answered by a push, which is no reply, or by an error, which is: hence the question
         // behind it.
@@ -43,10 +43,10 @@ pub(super) async fn shake_hands(
         encode(&mut out, &[b"GET", IDENTITY.as_bytes()]);
         replies += 1;
     }
-    let knocks = Arc::clone(knocks);
+    let nudges = Arc::clone(nudges);
     link.incoming.on_push = Some(Box::new(move |push| match is_flush(push) {
         true => flushed(),
-        false => knocks.hear(push),
+        false => nudges.hear(push),
     }));
     if replies == 0 {
         return Ok(false);
@@ -181,7 +181,7 @@ fn closed_upon_hello(error: NodeError) -> NodeError {
     }
 }
 
-/// No right to subscribe, or an unknown command: then nobody can knock.
+/// No right to subscribe, or an unknown command: then nobody can nudge us.
 fn is_no_subscription(reply: &Value) -> bool {
     let words = reply.error().unwrap_or_default().to_ascii_lowercase();
     words.contains("subscribe") || words.contains("channel")

@@ -42,7 +42,7 @@ pub(crate) use self::exchange::fences_of;
 use self::exchange::{FENCES, IDENTITY};
 #[cfg(test)]
 pub(crate) use self::hints::script_name as hint_script_name;
-use self::hints::{Hints, Knocks, LINE, Opener, SEEN};
+use self::hints::{Hints, LINE, Nudges, Opener, SEEN};
 #[cfg(test)]
 pub(crate) use self::link::{Dial, Opening, Reader, Writer};
 use self::queue::Queue;
@@ -51,7 +51,7 @@ pub(crate) use self::script::{name_of as script_name, sha1};
 use self::task::Dialer;
 pub use self::url::{Parsed, RedisConfig, UrlError, parse_url};
 use crate::background::spawn_here;
-use crate::node::{Ask, Meeting, Node, NodeId, OnKnock, OnPlace, OnWatched, Place, Ticket, Watch};
+use crate::node::{Ask, Meeting, Node, NodeId, OnNudge, OnPlace, OnWatched, Place, Ticket, Watch};
 #[cfg(feature = "tls")]
 use crate::nodes::tls::Tls;
 #[cfg(feature = "tls")]
@@ -70,7 +70,7 @@ pub struct RedisNode {
     queue: Arc<Queue>,
     opener: Arc<Opener>,
     hints: Hints,
-    knocks: Arc<Knocks>,
+    nudges: Arc<Nudges>,
     closing: CancellationToken,
 }
 
@@ -125,17 +125,17 @@ impl RedisNode {
             queue: Arc::new(Queue::new()),
             hints: Hints::new(Arc::clone(&opener), Arc::clone(&prefix)),
             opener,
-            knocks: Arc::new(Knocks::at(config.label.as_deref(), Arc::clone(&prefix))),
+            nudges: Arc::new(Nudges::at(config.label.as_deref(), Arc::clone(&prefix))),
             closing,
         };
-        let knocks = Arc::clone(&node.knocks);
+        let nudges = Arc::clone(&node.nudges);
         let dialer = Dialer {
             #[cfg(feature = "tls")]
             tls,
             config,
             prefix,
             limit,
-            knocks,
+            nudges,
             beside,
         };
         let serving = task::run(dialer, Arc::clone(&node.queue), node.closing.clone());
@@ -197,8 +197,8 @@ impl Node for RedisNode {
         self.hints.stand_in_line(lock, ticket, told)
     }
 
-    fn on_knock(&self, told: OnKnock) {
-        self.knocks.tell(told);
+    fn on_nudge(&self, told: OnNudge) {
+        self.nudges.tell(told);
     }
 }
 

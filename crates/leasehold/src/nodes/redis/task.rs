@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::beside::Beside;
 use super::exchange::Session;
 use super::handshake::shake_hands;
-use super::hints::Knocks;
+use super::hints::Nudges;
 use super::link::{Batch, Link, Received};
 use super::queue::{Queue, Replies};
 use super::url::RedisConfig;
@@ -36,7 +36,7 @@ pub(super) struct Dialer {
     pub(super) config: RedisConfig,
     pub(super) prefix: Arc<str>,
     pub(super) limit: Duration,
-    pub(super) knocks: Arc<Knocks>,
+    pub(super) nudges: Arc<Nudges>,
     pub(super) beside: Arc<Beside>,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<crate::nodes::tls::Tls>,
@@ -117,7 +117,7 @@ impl Dialer {
                 let queue = Arc::downgrade(queue);
                 move || queue.upgrade().iter().for_each(|queue| queue.void_passes())
             };
-            let is_told = shake_hands(&mut link, &self.config, &self.knocks, flushed).await?;
+            let is_told = shake_hands(&mut link, &self.config, &self.nudges, flushed).await?;
             Ok((link, is_told))
         };
         let mut attempt = std::pin::pin!(attempt);

@@ -24,7 +24,7 @@ pub struct RedisConfig {
     pub(super) db: u32,
     pub(super) tls: Option<TlsPaths>,
     pub(super) resp2: bool,
-    /// Under which label others may knock.
+    /// Under which label others may nudge us.
     pub(super) label: Option<std::sync::Arc<str>>,
 }
 

@@ -26,7 +26,7 @@ const IDLE_BEATS: u32 = 10;
 
 type TellPlace = Box<dyn Fn(InLine) + Send + Sync>;
 type TellWatch = Box<dyn Fn(Watched) + Send + Sync>;
-type TellKnock = Box<dyn Fn(&LockName) + Send + Sync>;
+type TellNudge = Box<dyn Fn(&LockName) + Send + Sync>;
 
 /// What is to be done in the file about those who wait.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(super) struct Hints {
     clock: Arc<dyn Clock>,
     me: OnceLock<Option<Me>>,
     mouth: Mouth,
-    knocked: OnceLock<TellKnock>,
+    nudgeed: OnceLock<TellNudge>,
     waiting: Mutex<Waiting>,
 }
 
@@ -113,7 +113,7 @@ impl Hints {
             clock,
             me: OnceLock::new(),
             mouth: Mouth::default(),
-            knocked: OnceLock::new(),
+            nudgeed: OnceLock::new(),
             waiting: Mutex::default(),
         })
     }
@@ -129,9 +129,9 @@ impl Hints {
         self.me.get_or_init(named).as_ref()
     }
 
-    pub(super) fn on_knock(&self, told: TellKnock) {
+    pub(super) fn on_nudge(&self, told: TellNudge) {
         // At most one, as the trait says.
-        let _ = self.knocked.set(told);
+        let _ = self.nudgeed.set(told);
     }
 
     /// A place in line, on the way into the file. Nothing where processes cannot tell each other.
@@ -292,8 +292,8 @@ impl Hints {
                 return Ok(());
             }
             if self.mouth.tell(&entry.process, &word) != Sent::Nobody {
-                if let (News::Free, Some(knocked)) = (news, self.knocked.get()) {
-                    knocked(lock);
+                if let (News::Free, Some(nudgeed)) = (news, self.nudgeed.get()) {
+                    nudgeed(lock);
                 }
                 return Ok(());
             }
@@ -358,7 +358,7 @@ struct SqlitePlace {
 
 impl Place for SqlitePlace {
     /// Not needed: whoever releases a lock finds the line, and knows it then.
-    fn knock(&self, _: &Holder) {}
+    fn nudge(&self, _: &Holder) {}
 }
 
 impl Drop for SqlitePlace {

@@ -119,8 +119,8 @@ impl Node for SqliteNode {
         self.hints.stand(&self.desk, lock, ticket, told)
     }
 
-    fn on_knock(&self, told: Box<dyn Fn(&LockName) + Send + Sync>) {
-        self.hints.on_knock(told);
+    fn on_nudge(&self, told: Box<dyn Fn(&LockName) + Send + Sync>) {
+        self.hints.on_nudge(told);
     }
 }
 

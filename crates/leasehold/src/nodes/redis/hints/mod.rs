@@ -6,12 +6,12 @@
 //! * A line is the sorted set `leasehold:line:<key>`, waiter to ticket, and `leasehold:seen:<key>`,
 //!   waiter to the moment until which it counts as alive. Who comes to be first is told through the
 //!   channel of its process.
-//! * A knock goes to the channel of the holder's label, to which processes listen on their first
+//! * A nudge goes to the channel of the holder's label, to which processes listen on their first
 //!   connection.
 //!
 //! `state` is what everybody shares, `task` moves the bytes.
 
-mod knock;
+mod nudge;
 mod owners;
 mod state;
 mod task;
@@ -23,7 +23,7 @@ use leasehold_core::{Holder, LockName, NodeError};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-pub(super) use self::knock::Knocks;
+pub(super) use self::nudge::Nudges;
 use self::state::{State, TellPlace, TellWatch};
 use super::beside::Beside;
 use super::handshake::{WAITING_NAME, log_in, meet};
@@ -156,8 +156,8 @@ struct RedisPlace {
 }
 
 impl Place for RedisPlace {
-    fn knock(&self, owner: &Holder) {
-        self.state.knock(self.number, owner.label());
+    fn nudge(&self, owner: &Holder) {
+        self.state.nudge(self.number, owner.label());
     }
 }
 

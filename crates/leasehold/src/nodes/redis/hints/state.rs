@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::super::resp::{Value, encode};
 use super::super::script::Script;
 use super::owners::Owners;
-use super::{LEAVE, LINE, SEEN, STAND, TURN, Word, knock, say};
+use super::{LEAVE, LINE, SEEN, STAND, TURN, Word, nudge, say};
 use crate::node::{InLine, Ticket, Watched};
 
 pub(super) type TellWatch = dyn Fn(Watched) + Send + Sync;
@@ -74,8 +74,8 @@ struct Entry {
     key: Arc<str>,
     ticket: Option<Ticket>,
     told: Arc<TellPlace>,
-    /// Whom to knock at once there is a connection.
-    knock: Option<String>,
+    /// Whom to nudge at once there is a connection.
+    nudge: Option<String>,
 }
 
 impl State {
@@ -131,7 +131,7 @@ impl State {
     ) -> u64 {
         let mut inner = self.inner();
         let number = inner.number();
-        inner.places.insert(number, Entry { key: key.clone(), ticket, told, knock: None });
+        inner.places.insert(number, Entry { key: key.clone(), ticket, told, nudge: None });
         if inner.phase == Phase::Up {
             inner.stand(&self.process, number);
             self.wake.notify_one();
@@ -148,7 +148,7 @@ impl State {
         }
     }
 
-    pub(super) fn knock(&self, number: u64, label: &str) {
+    pub(super) fn nudge(&self, number: u64, label: &str) {
         let mut inner = self.inner();
         let is_up = inner.phase == Phase::Up;
         let Some(entry) = inner.places.get_mut(&number) else { return };
@@ -157,7 +157,7 @@ impl State {
             inner.publish(label, &key);
             self.wake.notify_one();
         } else {
-            entry.knock = Some(label.to_owned());
+            entry.nudge = Some(label.to_owned());
         }
     }
 
@@ -171,11 +171,11 @@ impl State {
         let numbers: Vec<_> = inner.places.keys().copied().collect();
         for number in numbers {
             inner.stand(&self.process, number);
-            let knock = inner
+            let nudge = inner
                 .places
                 .get_mut(&number)
-                .and_then(|entry| entry.knock.take().map(|label| (label, entry.key.clone())));
-            if let Some((label, key)) = knock {
+                .and_then(|entry| entry.nudge.take().map(|label| (label, entry.key.clone())));
+            if let Some((label, key)) = nudge {
                 inner.publish(&label, &key);
             }
         }
@@ -322,7 +322,7 @@ impl Inner {
     }
 
     fn publish(&mut self, label: &str, key: &str) {
-        let channel = knock::channel_of(label);
+        let channel = nudge::channel_of(label);
         self.command(&[b"PUBLISH", channel.as_bytes(), key.as_bytes()], Pending::Plain);
     }
 

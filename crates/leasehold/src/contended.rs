@@ -1,6 +1,6 @@
-//! Which locks others were seen waiting for, a moment ago. Whoever gave such a lock back stands in
-//! line before it asks for it again: asking at once, right behind its own release, it would be faster
-//! than anybody who has to be woken first.
+//! Locks that other processes waited for recently. A process that gave such a lock back stands in line
+//! before it asks for it again: asking at once, right behind its own release, it would be faster than
+//! anybody who has to be woken first.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,21 +14,21 @@ use crate::clock::Clock;
 /// After a hold that was waited for in line. Long against the way to a node, short against the time
 /// after which others have given up.
 pub(crate) const AFTER_A_LINE: Duration = Duration::from_millis(250);
-/// After a knock. Whoever knocked does so again, about once a second, while it is kept waiting.
-pub(crate) const AFTER_A_KNOCK: Duration = Duration::from_secs(2);
+/// After a nudge. A waiter nudges again about once a second.
+pub(crate) const AFTER_A_NUDGE: Duration = Duration::from_secs(2);
 /// So many are remembered before those that are over are looked for.
 const SWEEP_AT: usize = 1024;
 
-/// Locks, and until when each counts as one that others wait for.
+/// Locks, and until when each counts as contended.
 #[derive(Debug)]
-pub(crate) struct Crowds {
+pub(crate) struct Contended {
     clock: Arc<dyn Clock>,
     until: Mutex<HashMap<LockName, Moment>>,
     /// Spares those who never met anybody the mutex.
     any: AtomicBool,
 }
 
-impl Crowds {
+impl Contended {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, until: Mutex::default(), any: AtomicBool::new(false) }
     }
@@ -96,31 +96,31 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_is_remembered_for_its_time_and_not_longer() {
+    fn a_contended_lock_is_remembered_for_its_time_and_not_longer() {
         let clock = Arc::new(Hand::default());
-        let (crowds, lock) = (Crowds::new(clock.clone()), LockName::new("l").unwrap());
-        assert!(!crowds.has(&lock));
-        crowds.note(&lock, Duration::from_millis(100));
-        crowds.note(&lock, Duration::from_millis(10));
+        let (contended, lock) = (Contended::new(clock.clone()), LockName::new("l").unwrap());
+        assert!(!contended.has(&lock));
+        contended.note(&lock, Duration::from_millis(100));
+        contended.note(&lock, Duration::from_millis(10));
         clock.0.store(99, Ordering::Relaxed);
-        assert!(crowds.has(&lock), "the later end counts");
-        assert!(!crowds.has(&LockName::new("other").unwrap()));
+        assert!(contended.has(&lock), "the later end counts");
+        assert!(!contended.has(&LockName::new("other").unwrap()));
         clock.0.store(100, Ordering::Relaxed);
-        assert!(!crowds.has(&lock));
-        crowds.note(&lock, Duration::from_millis(100));
-        crowds.gone(&lock);
-        assert!(!crowds.has(&lock));
+        assert!(!contended.has(&lock));
+        contended.note(&lock, Duration::from_millis(100));
+        contended.gone(&lock);
+        assert!(!contended.has(&lock));
     }
 
     #[test]
-    fn old_crowds_do_not_pile_up() {
+    fn old_locks_do_not_pile_up() {
         let clock = Arc::new(Hand::default());
-        let crowds = Crowds::new(clock.clone());
+        let contended = Contended::new(clock.clone());
         for number in 0..10 * SWEEP_AT as u64 {
             clock.0.store(number, Ordering::Relaxed);
             let lock = LockName::new(format!("l{number}")).unwrap();
-            crowds.note(&lock, Duration::from_millis(1));
+            contended.note(&lock, Duration::from_millis(1));
         }
-        assert!(crowds.until().len() <= SWEEP_AT);
+        assert!(contended.until().len() <= SWEEP_AT);
     }
 }

@@ -1,4 +1,4 @@
-//! The way of a knock: who waits in line says to the holder's process that it does, so that this
+//! The way of a nudge: a waiter in line says to the holder's process that it does, so that this
 //! does not take the lock again past the line.
 
 use std::sync::{Arc, OnceLock};
@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 use leasehold_core::LockName;
 
 use super::super::resp::Value;
-use crate::node::OnKnock;
+use crate::node::OnNudge;
 
-/// Stands before a holder's label: where those who go by it are knocked at.
+/// Stands before a holder's label: where those who go by it are nudged.
 const HOLDER: &str = "leasehold:holder:";
 
 /// The channel of those who go by `label`.
@@ -16,22 +16,22 @@ pub(super) fn channel_of(label: &str) -> String {
     format!("{HOLDER}{label}")
 }
 
-/// Where knocks at this process go.
-pub(in super::super) struct Knocks {
+/// Where nudges of this process go.
+pub(in super::super) struct Nudges {
     /// Where it listens.
     pub(in super::super) channel: Option<String>,
     prefix: Arc<str>,
-    told: OnceLock<OnKnock>,
+    told: OnceLock<OnNudge>,
 }
 
-impl Knocks {
-    /// Knocks at those who go by `label`, about locks with this prefix.
+impl Nudges {
+    /// Nudges of those who go by `label`, about locks with this prefix.
     pub(in super::super) fn at(label: Option<&str>, prefix: Arc<str>) -> Self {
         Self { channel: label.map(channel_of), prefix, told: OnceLock::new() }
     }
 
     /// From now on `told` hears of them. Whoever came first stays.
-    pub(in super::super) fn tell(&self, told: OnKnock) {
+    pub(in super::super) fn tell(&self, told: OnNudge) {
         let _ = self.told.set(told);
     }
 
@@ -57,19 +57,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_knocks_at_us_about_our_locks_are_heard() {
-        let knocks = Knocks::at(Some("me@here:1"), "p:".into());
+    fn only_nudges_at_us_about_our_locks_are_heard() {
+        let nudges = Nudges::at(Some("me@here:1"), "p:".into());
         let heard = Arc::new(Mutex::new(Vec::new()));
         let sink = heard.clone();
-        knocks.tell(Box::new(move |lock| sink.lock().unwrap().push(lock.as_str().to_owned())));
+        nudges.tell(Box::new(move |lock| sink.lock().unwrap().push(lock.as_str().to_owned())));
         let push = |words: [&str; 3]| {
             Value::Array(words.iter().map(|word| Value::Text((*word).into())).collect())
         };
-        knocks.hear(&push(["message", "leasehold:holder:me@here:1", "p:a"]));
-        knocks.hear(&push(["message", "leasehold:holder:other", "p:b"]));
-        knocks.hear(&push(["message", "leasehold:holder:me@here:1", "q:c"]));
-        knocks.hear(&push(["subscribe", "leasehold:holder:me@here:1", "p:d"]));
-        knocks.hear(&Value::Nil);
+        nudges.hear(&push(["message", "leasehold:holder:me@here:1", "p:a"]));
+        nudges.hear(&push(["message", "leasehold:holder:other", "p:b"]));
+        nudges.hear(&push(["message", "leasehold:holder:me@here:1", "q:c"]));
+        nudges.hear(&push(["subscribe", "leasehold:holder:me@here:1", "p:d"]));
+        nudges.hear(&Value::Nil);
         assert_eq!(*heard.lock().unwrap(), ["a"]);
     }
 }
