@@ -326,7 +326,7 @@ impl<'a> Competition<'a> {
         // Some are hit at any time after their start, whatever they are about to do.
         let is_early = !fate.is_none() && self.chance.below(3) == 0;
         let early = time(&mut self.chance, Duration::from_millis(100));
-        let way = *self.chance.pick(&ways());
+        let way = *self.chance.pick(ways());
         let mut command = self.place.leasehold();
         command.args(["run", "--ttl", &format!("{}ms", ttl.as_millis()), &self.lock, "--"]);
         command.args(["bash", "-c", way]).arg(std::env::current_exe().unwrap());
