@@ -40,6 +40,7 @@ fn every_object_has_exactly_the_documented_fields() {
         &["plan", "--price", "1"],
         &["bench", "--secs", "10ms", "--concurrency", "2"],
         &["config"],
+        &["release", &token],
         &[
             "force-release",
             "job",
@@ -49,7 +50,6 @@ fn every_object_has_exactly_the_documented_fields() {
             "x",
             "--yes",
         ],
-        &["release", &token],
     ] {
         for object in desk.run(&[arguments, &["--json"]].concat()).expect(0).objects() {
             let object = object.as_object().unwrap();
