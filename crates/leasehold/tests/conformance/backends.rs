@@ -23,6 +23,8 @@ pub(crate) struct Backend {
     /// With `true` so many nodes stop that the rest is no quorum; with `false` they go on, and carry out
     /// what they were asked meanwhile.
     pub(crate) hang: Arc<dyn Fn(bool) + Send + Sync>,
+    /// Whether what writes nothing is answered meanwhile.
+    pub(crate) reads_while_it_hangs: bool,
     /// Servers and folders that must live as long as the test.
     _alive: Arc<dyn Any + Send + Sync>,
 }
@@ -42,6 +44,7 @@ impl Backend {
             shown: |holder| Owner::Holder(holder.clone()),
             released_again: ReleaseOutcome::AlreadyExpired,
             hang: Arc::new(move |hangs| hang(&hanging, hangs)),
+            reads_while_it_hangs: false,
             _alive: alive,
         }
     }
@@ -56,6 +59,7 @@ impl Backend {
             shown: shown_by_a_server,
             // The answer to the first may have got lost.
             released_again: ReleaseOutcome::Released,
+            reads_while_it_hangs: self.reads_while_it_hangs,
             ..Self::new(1, (server, self), |(_, behind), hangs| (behind.hang)(hangs), client)
         }
     }
@@ -92,7 +96,8 @@ pub(crate) async fn sqlite() -> Option<Backend> {
             blocker
         });
     };
-    Some(Backend::new(1, folder, hang, move || Locks::builder().url(&url)))
+    let backend = Backend::new(1, folder, hang, move || Locks::builder().url(&url));
+    Some(Backend { reads_while_it_hangs: true, ..backend })
 }
 
 pub(crate) async fn one_redis() -> Option<Backend> {

@@ -712,7 +712,8 @@ pub(crate) async fn an_extension_that_failed_and_is_carried_out_late_shortens_no
     (backend.hang)(true);
     let failed = theirs.extend(&for_ttl(&long, SHORT)).await;
     (backend.hang)(false);
-    assert!(failed.is_err(), "nobody answered: {failed:?}");
+    // An extension that changes nothing needs no write.
+    assert!(failed.is_err() || backend.reads_while_it_hangs, "nobody answered: {failed:?}");
     // On the same connections, so it is behind the extension.
     eventually("it answers", || all_answer(&theirs)).await;
     tokio::time::sleep(2 * SHORT).await;
