@@ -634,7 +634,7 @@ fn hide_password(url: &str) -> String {
                 let user = rest[..at].split(':').next().filter(|_| has_users).unwrap_or_default();
                 format!("{scheme}://{user}:***@{}", &rest[at + 1..])
             }
-            None => url.to_owned(),
+            None => format!("{scheme}://{}", hide_odd_port(rest)),
         },
         // Somebody forgot the scheme. The path of a file may well have an `@` in it.
         None => match url.rsplit_once('@') {
@@ -642,6 +642,24 @@ fn hide_password(url: &str) -> String {
             _ => url.to_owned(),
         },
     }
+}
+
+/// A password whose `@` got lost stands where a port should.
+fn hide_odd_port(rest: &str) -> String {
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let mut from = 0;
+    for address in authority.split(',') {
+        // The colons of an IPv6 address stand in brackets.
+        let bracket = address.rfind(']').map_or(0, |at| at + 1);
+        if let Some(colon) = address[bracket..].find(':') {
+            let port = from + bracket + colon + 1;
+            if !address[bracket + colon + 1..].bytes().all(|byte| byte.is_ascii_digit()) {
+                return format!("{}***", &rest[..port]);
+            }
+        }
+        from += address.len() + 1;
+    }
+    rest.to_owned()
 }
 
 /// Who holds a lock, for people, if nobody says otherwise: `user@host:pid`.
@@ -683,6 +701,11 @@ mod tests {
             ("https://:secret@a:1/?ca=x", "https://:***@a:1/?ca=x"),
             ("https://secret@a", "https://:***@a"),
             ("http://secret:secret@a", "http://:***@a"),
+            // Its end got lost.
+            ("redis://u:se#cret", "redis://u:***"),
+            ("redis://a:1,u:secret", "redis://a:1,u:***"),
+            ("redis://[::1]:6379,b:1/0?x=a:b", "redis://[::1]:6379,b:1/0?x=a:b"),
+            ("unix:///run/a:b.sock", "unix:///run/a:b.sock"),
             ("https://:secret@a,https://:secret@b", "https://:***@a,https://:***@b"),
         ] {
             assert_eq!(without_password(url), shown);
