@@ -14,11 +14,8 @@ use leasehold_core::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::driver::{Cluster, Due, Op, Proof, Won};
+use crate::driver::{Cluster, Due, Op, PendingHandoff, Proof, Reserving, Slot, Turn, Won};
 use crate::error::{ExtendError, Loss, NodeReports, ReleaseOutcome, ValidityError};
-use crate::handoff::{PendingHandoff, Reserving};
-use crate::queue::Turn;
-use crate::rota::Slot;
 use crate::token::LeaseToken;
 
 /// Stands for a held lock.

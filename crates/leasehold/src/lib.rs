@@ -41,13 +41,11 @@
 mod background;
 mod chance;
 pub mod clock;
-mod contended;
 mod driver;
 mod error;
 #[cfg(test)]
 mod fuzz;
 mod guard;
-mod handoff;
 mod home;
 mod lock;
 mod locks;
@@ -55,14 +53,11 @@ mod members;
 pub mod node;
 pub mod nodes;
 mod options;
-mod queue;
 mod rehearsal;
-mod rota;
 #[cfg(all(test, feature = "redis"))]
 mod simulation;
 mod status;
 mod token;
-mod waiter;
 
 pub use background::Background;
 pub use error::{

@@ -4,9 +4,14 @@
 mod acquiring;
 mod attempt;
 mod caretaker;
+mod contended;
+mod handoff;
 mod member;
 mod op;
+mod queue;
+mod rota;
 mod trail;
+mod waiter;
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -26,19 +31,22 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use acquiring::{Acquiring, Watcher, yield_if_over_budget};
 pub(crate) use attempt::{Attempt, Proof, Refused, Won};
 pub(crate) use caretaker::CaretakerSettings;
+pub(crate) use handoff::{PendingHandoff, Reserving};
 pub(crate) use member::Member;
 pub(crate) use op::{Decides, Gather, Op};
 use op::{Patient, Single};
+pub(crate) use queue::Turn;
+pub(crate) use rota::Slot;
 
+use self::contended::AFTER_A_NUDGE;
+use self::queue::Queues;
+use self::rota::Rota;
 use self::trail::Trail;
 use crate::clock::Clock;
-use crate::contended::AFTER_A_NUDGE;
 use crate::error::{NodeReport, NodeReports, OptionsError};
 use crate::guard::Held;
 use crate::home::Home;
 use crate::node::{Ask, Node, NodeId, ReplySink, ReplyTo};
-use crate::queue::Queues;
-use crate::rota::Rota;
 
 /// How long a node may take.
 #[derive(Debug, Clone, Copy)]
