@@ -6,6 +6,7 @@ mod attempt;
 mod caretaker;
 mod contended;
 mod handoff;
+mod keeping;
 mod member;
 mod op;
 mod queue;
@@ -15,7 +16,7 @@ mod waiter;
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::rounds::{ExtendRound, ReleaseRound, ReleaseStep};
@@ -31,20 +32,18 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use acquiring::{Acquiring, Watcher, yield_if_over_budget};
 pub(crate) use attempt::{Attempt, Proof, Refused, Won};
 pub(crate) use caretaker::CaretakerSettings;
-pub(crate) use handoff::{PendingHandoff, Reserving};
+pub(crate) use keeping::{Held, Keeping};
 pub(crate) use member::Member;
 pub(crate) use op::{Decides, Gather, Op};
-use op::{Patient, Single};
 pub(crate) use queue::Turn;
-pub(crate) use rota::Slot;
 
 use self::contended::AFTER_A_NUDGE;
+use self::op::Single;
 use self::queue::Queues;
-use self::rota::Rota;
+use self::rota::{Due, Rota};
 use self::trail::Trail;
 use crate::clock::Clock;
 use crate::error::{NodeReport, NodeReports, OptionsError};
-use crate::guard::Held;
 use crate::home::Home;
 use crate::node::{Ask, Node, NodeId, ReplySink, ReplyTo};
 
@@ -72,12 +71,6 @@ pub(crate) struct ClusterSettings {
     pub(crate) policy: AdmissionPolicy,
     pub(crate) limit: Limit,
     pub(crate) caretaker: CaretakerSettings,
-}
-
-/// What a moment can be the right one for.
-pub(crate) enum Due {
-    Lease(Arc<Held>),
-    Op(Weak<dyn Patient>),
 }
 
 /// The nodes of one member list, and what is known of them.
@@ -152,7 +145,7 @@ impl Cluster {
             member.node.on_nudge(Box::new(move |lock| contended.note(lock, AFTER_A_NUDGE)));
             caretaker::spawn(&cluster, member.clone(), settings.caretaker, cluster.closing.clone());
         }
-        cluster.background.spawn(watch_rota(Arc::downgrade(&cluster), cluster.closing.clone()));
+        cluster.background.spawn(rota::watch(Arc::downgrade(&cluster), cluster.closing.clone()));
         caretaker::watch_for_suspend(&cluster, cluster.closing.clone());
         cluster
     }
@@ -436,26 +429,6 @@ impl Cluster {
         proposals.saw(lock, fence, self.outlook(), self.now(), || self.clock.wall());
     }
 
-    /// How long until the next is due, or `None` if there is more now: others want the thread, too. In a
-    /// crowd, if that was so the last time as well.
-    fn see_to_what_is_due(&self, is_in_a_burst: bool) -> Option<Duration> {
-        /// Half a millisecond of work.
-        const IN_A_ROW: usize = 64;
-        for _ in 0..IN_A_ROW {
-            let now = self.now();
-            match self.rota.next(now) {
-                Ok(Due::Lease(held)) => held.look_after(is_in_a_burst),
-                Ok(Due::Op(op)) => {
-                    if let Some(op) = op.upgrade() {
-                        op.time_up();
-                    }
-                }
-                Err(at) => return Some(at.since(now)),
-            }
-        }
-        None
-    }
-
     /// The longest Ttl of the cluster, as far as it is known.
     pub(crate) fn max_ttl(&self) -> Option<Duration> {
         self.members.iter().find_map(|member| member.max_ttl()).or(self.policy.max_ttl)
@@ -495,31 +468,6 @@ impl Cluster {
                 _ = progress.changed() => {}
                 () = &mut sleep => return,
             }
-        }
-    }
-}
-
-/// Sees to what is due, of all leases and questions of a cluster.
-async fn watch_rota(cluster: Weak<Cluster>, closing: CancellationToken) {
-    let Some(rota) = cluster.upgrade().map(|cluster| cluster.rota.clone()) else {
-        return;
-    };
-    let mut is_in_a_burst = false;
-    loop {
-        let pause = match cluster.upgrade() {
-            Some(cluster) => cluster.see_to_what_is_due(is_in_a_burst),
-            None => return,
-        };
-        is_in_a_burst = pause.is_none();
-        let Some(pause) = pause else {
-            tokio::task::yield_now().await;
-            continue;
-        };
-        tokio::select! {
-            biased;
-            () = tokio::time::sleep(pause) => {}
-            () = rota.earlier() => {}
-            () = closing.cancelled() => return,
         }
     }
 }

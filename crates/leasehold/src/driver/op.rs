@@ -12,9 +12,9 @@ use leasehold_core::rounds::{
 };
 use leasehold_core::{Answer, ClockSample, Moment, NodeError, Pass, Reply};
 
-use super::rota::{Rota, Slot};
+use super::Cluster;
+use super::rota::{Due, Rota, Slot};
 use super::trail::{self, Trail};
-use super::{Cluster, Due};
 use crate::clock::Clock;
 use crate::node::ReplySink;
 
