@@ -41,6 +41,7 @@
 mod background;
 mod chance;
 pub mod clock;
+mod detached;
 mod driver;
 mod error;
 #[cfg(test)]
@@ -53,6 +54,7 @@ mod members;
 pub mod node;
 pub mod nodes;
 mod options;
+mod redaction;
 mod rehearsal;
 #[cfg(all(test, feature = "redis"))]
 mod simulation;
@@ -71,7 +73,8 @@ pub use leasehold_core::{
 };
 pub use lock::{DEFAULT_TTL, DEFAULT_WAIT, LockRequest};
 pub use locks::Locks;
-pub use options::{Builder, MAX_CLOCK_SKEW, default_holder, without_password};
+pub use options::{Builder, MAX_CLOCK_SKEW, default_holder};
+pub use redaction::without_password;
 pub use status::{LockState, LockStatus, NodeHealth, NodeState};
 pub use token::LeaseToken;
 pub use tokio_util::sync::CancellationToken;
