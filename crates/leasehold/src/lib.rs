@@ -41,13 +41,12 @@
 mod background;
 mod chance;
 pub mod clock;
-mod contended;
+mod detached;
 mod driver;
 mod error;
 #[cfg(test)]
 mod fuzz;
 mod guard;
-mod handoff;
 mod home;
 mod lock;
 mod locks;
@@ -55,14 +54,12 @@ mod members;
 pub mod node;
 pub mod nodes;
 mod options;
-mod queue;
+mod redaction;
 mod rehearsal;
-mod rota;
 #[cfg(all(test, feature = "redis"))]
 mod simulation;
 mod status;
 mod token;
-mod waiter;
 
 pub use background::Background;
 pub use error::{
@@ -76,7 +73,8 @@ pub use leasehold_core::{
 };
 pub use lock::{DEFAULT_TTL, DEFAULT_WAIT, LockRequest};
 pub use locks::Locks;
-pub use options::{Builder, MAX_CLOCK_SKEW, default_holder, without_password};
+pub use options::{Builder, MAX_CLOCK_SKEW, default_holder};
+pub use redaction::without_password;
 pub use status::{LockState, LockStatus, NodeHealth, NodeState};
 pub use token::LeaseToken;
 pub use tokio_util::sync::CancellationToken;

@@ -7,10 +7,11 @@ use leasehold_core::rounds::Refusal;
 use leasehold_core::{Holder, LockName, RetryPolicy, Ttl};
 use tracing::{Instrument, debug, info_span};
 
-use crate::driver::{Acquiring, Attempt, Cluster, Refused, Watcher, Won, yield_if_over_budget};
+use crate::driver::{
+    Acquiring, Attempt, Cluster, Keeping, Refused, Turn, Watcher, Won, yield_if_over_budget,
+};
 use crate::error::{AcquireError, OptionsError, RunError, ValidityError};
-use crate::guard::{Guard, Keeping};
-use crate::queue::Turn;
+use crate::guard::Guard;
 
 /// How long the nodes keep a lease that nobody extends, if the caller does not say. Leases are
 /// extended in the background at a third of it: longer survives longer outages of the nodes, shorter

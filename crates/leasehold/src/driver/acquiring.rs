@@ -10,10 +10,10 @@ use leasehold_core::wait::{RetryPolicy, WaitEnd, Waiting};
 use leasehold_core::{NextWaiter, Ttl};
 use tracing::debug;
 
-use super::{Attempt, Cluster, Refused, Won};
+use super::queue::Place;
+use super::waiter::Waiter;
+use super::{Attempt, Cluster, Refused, Turn, Won};
 use crate::error::{AcquireError, NodeReports, OptionsError};
-use crate::queue::{Place, Turn};
-use crate::waiter::Waiter;
 
 /// Nothing else on the way to a lock may ever have to wait, with nodes in memory or in a file: a loop
 /// of uncontended acquires must yield to other tasks.

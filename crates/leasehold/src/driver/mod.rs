@@ -2,43 +2,47 @@
 //! back, and decides nothing.
 
 mod acquiring;
+mod asking;
 mod attempt;
 mod caretaker;
+mod contended;
+mod handoff;
+mod keeping;
 mod member;
 mod op;
+mod queue;
+mod rota;
 mod trail;
+mod waiter;
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::rounds::{ExtendRound, ReleaseRound, ReleaseStep};
 use leasehold_core::{
-    AdmissionPolicy, Answer, Drift, Ends, Fence, Holder, Lease, LockName, MemberName, Moment,
-    NodeError, Outlook, Pass, Proposals, Quorum, Request, Roster, Standing, Ttl,
+    AdmissionPolicy, Drift, Ends, Fence, LockName, MemberName, Moment, Outlook, Proposals, Quorum,
+    Roster, Standing, Ttl,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use acquiring::{Acquiring, Watcher, yield_if_over_budget};
 pub(crate) use attempt::{Attempt, Proof, Refused, Won};
 pub(crate) use caretaker::CaretakerSettings;
+pub(crate) use keeping::{Held, Keeping};
 pub(crate) use member::Member;
 pub(crate) use op::{Decides, Gather, Op};
-use op::{Patient, Single};
+pub(crate) use queue::Turn;
 
-use self::trail::Trail;
+use self::contended::AFTER_A_NUDGE;
+use self::queue::Queues;
+use self::rota::{Due, Rota};
 use crate::clock::Clock;
-use crate::contended::AFTER_A_NUDGE;
 use crate::error::{NodeReport, NodeReports, OptionsError};
-use crate::guard::Held;
 use crate::home::Home;
-use crate::node::{Ask, Node, NodeId, ReplySink, ReplyTo};
-use crate::queue::Queues;
-use crate::rota::Rota;
+use crate::node::{Node, NodeId};
 
 /// How long a node may take.
 #[derive(Debug, Clone, Copy)]
@@ -64,12 +68,6 @@ pub(crate) struct ClusterSettings {
     pub(crate) policy: AdmissionPolicy,
     pub(crate) limit: Limit,
     pub(crate) caretaker: CaretakerSettings,
-}
-
-/// What a moment can be the right one for.
-pub(crate) enum Due {
-    Lease(Arc<Held>),
-    Op(Weak<dyn Patient>),
 }
 
 /// The nodes of one member list, and what is known of them.
@@ -144,7 +142,7 @@ impl Cluster {
             member.node.on_nudge(Box::new(move |lock| contended.note(lock, AFTER_A_NUDGE)));
             caretaker::spawn(&cluster, member.clone(), settings.caretaker, cluster.closing.clone());
         }
-        cluster.background.spawn(watch_rota(Arc::downgrade(&cluster), cluster.closing.clone()));
+        cluster.background.spawn(rota::watch(Arc::downgrade(&cluster), cluster.closing.clone()));
         caretaker::watch_for_suspend(&cluster, cluster.closing.clone());
         cluster
     }
@@ -220,81 +218,6 @@ impl Cluster {
         self.members.iter().map(|member| member.node.id())
     }
 
-    /// Puts a question to all nodes, in one go and before anything is awaited, so that the order of
-    /// calls is the order on each node. A node that may not vote is not asked; its objection is
-    /// its answer.
-    pub(crate) fn ask_all<R: Decides>(
-        &self,
-        op: &Arc<Op<R>>,
-        round: u32,
-        request: Request,
-        limit: Duration,
-    ) {
-        if self.is_elsewhere() {
-            let refusal = self.home.refusal();
-            let nodes = 0..self.members.len();
-            return nodes.for_each(|node| op.answer(node, round, Err(refusal.clone())));
-        }
-        self.ask_all_here(op, round, request, limit);
-    }
-
-    /// The same, for who has just looked which process this is: a look costs a system call.
-    pub(crate) fn ask_all_here<R: Decides>(
-        &self,
-        op: &Arc<Op<R>>,
-        round: u32,
-        request: Request,
-        limit: Duration,
-    ) {
-        let (request, asked) = (Arc::new(request), Instant::now());
-        let is_followed = trail::is_wanted();
-        if is_followed {
-            let passes = vec![None; self.members.len()];
-            op.leave_trail(Trail { request: request.clone(), passes });
-        }
-        let veto = match &*request {
-            Request::Acquire { .. } => self.veto(),
-            _ => None,
-        };
-        for (index, member) in self.members.iter().enumerate() {
-            let pass = if request.needs_identity() {
-                let pass = member.pass_for(|| self.now(), &request);
-                let pass = match &veto {
-                    Some(veto) => {
-                        Err(pass.err().filter(NodeError::is_denial).unwrap_or(veto.clone()))
-                    }
-                    None => pass,
-                };
-                match pass {
-                    Ok(pass) => {
-                        if is_followed {
-                            op.note_pass(index, &pass);
-                        }
-                        Some(pass)
-                    }
-                    Err(objection) => {
-                        op.answer(index, round, Err(objection));
-                        continue;
-                    }
-                }
-            } else {
-                None
-            };
-            let reply_to = ReplyTo::new(op.clone(), index, round);
-            let request =
-                pass.as_ref().map_or_else(|| request.clone(), |pass| pass.fitted(&request));
-            member.node.ask(Ask { request, pass, reply_to, asked, limit });
-        }
-    }
-
-    /// One node of another cluster is enough not to ask the others: it shows that two member lists
-    /// are in use, and their majorities need not meet.
-    fn veto(&self) -> Option<NodeError> {
-        let foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
-        let reason = |node| format!("not asked, because {node} belongs to another cluster");
-        foreign.as_ref().map(|node| NodeError::Denied { reason: reason(node) })
-    }
-
     /// Looks for nodes of other clusters in our list.
     fn note_foreign_nodes(&self) {
         let is_foreign = |member: &&Arc<Member>| {
@@ -302,112 +225,6 @@ impl Cluster {
         };
         let found = self.members.iter().find(is_foreign).map(|member| member.node.id().clone());
         *self.foreign.lock().unwrap_or_else(PoisonError::into_inner) = found;
-    }
-
-    /// Gives back what may have been granted, on all nodes. Nobody waits for it and nobody can
-    /// cancel it: it is on its way when this returns.
-    pub(crate) fn give_back(&self, lock: &LockName, holder: &Holder, ttl: Ttl) {
-        self.give_back_where(lock, holder, ttl, |_| true);
-    }
-
-    /// The same, on those nodes that may have been asked, by their numbers.
-    fn give_back_where(
-        &self,
-        lock: &LockName,
-        holder: &Holder,
-        ttl: Ttl,
-        may_have_been_asked: impl Fn(usize) -> bool,
-    ) {
-        if self.is_elsewhere() {
-            return;
-        }
-        let request = Arc::new(Request::Release { lock: lock.clone(), holder: holder.clone() });
-        let (asked, limit) = (Instant::now(), self.limit.for_ttl(ttl));
-        let members = self.members.iter().enumerate();
-        for (_, member) in members.filter(|(index, _)| may_have_been_asked(*index)) {
-            let reply_to = ReplyTo::nobody();
-            member.node.ask(Ask { request: request.clone(), pass: None, reply_to, asked, limit });
-        }
-    }
-
-    /// Gives a lease back to nodes that lost it, and waits for nobody.
-    pub(crate) fn heal(&self, request: Request, nodes: &[usize], limit: Duration) {
-        if self.is_elsewhere() {
-            return;
-        }
-        let (request, asked) = (Arc::new(request), Instant::now());
-        for member in nodes.iter().map(|node| &self.members[*node]) {
-            let Ok(pass) = member.pass_for(|| self.now(), &request) else { continue };
-            let (request, reply_to) = (pass.fitted(&request), ReplyTo::nobody());
-            member.node.ask(Ask { request, pass: Some(pass), reply_to, asked, limit });
-        }
-    }
-
-    /// Puts a question to all nodes and waits for all answers, or for the limit.
-    pub(crate) async fn gather(self: &Arc<Self>, request: Request, limit: Duration) -> Gather {
-        let op = Op::new(self, Gather::new(self.members.len(), self.now()));
-        self.ask_all(&op, 0, request, limit);
-        op.decided(limit).await;
-        op.with(|gather| {
-            let asked_at = gather.asked_at();
-            std::mem::replace(gather, Gather::new(0, asked_at))
-        })
-    }
-
-    /// Waits until it is known what became of a lease that is being released: for the answers, and
-    /// where these leave it open for a look at the nodes.
-    pub(crate) async fn release_ended(
-        self: &Arc<Self>,
-        op: &Arc<Op<ReleaseRound>>,
-        lock: &LockName,
-        limit: Duration,
-    ) {
-        op.decided(limit).await;
-        if op.with(|round| round.step()) == ReleaseStep::Look {
-            let mut gather = self.gather(Request::Inspect { lock: lock.clone() }, limit).await;
-            let shown: Vec<_> = (0..self.members.len()).map(|node| gather.take(node).0).collect();
-            op.with(|round| round.looked(shown.iter()));
-        }
-    }
-
-    /// Puts a question to node number `index` and waits for its answer, or for the limit.
-    pub(crate) async fn ask_one(
-        self: &Arc<Self>,
-        index: usize,
-        request: Request,
-        limit: Duration,
-    ) -> Answer {
-        self.ask_member(&self.members[index], request, None, limit).await
-    }
-
-    async fn ask_member(
-        self: &Arc<Self>,
-        member: &Member,
-        request: Request,
-        pass: Option<Arc<Pass>>,
-        limit: Duration,
-    ) -> Answer {
-        if self.is_elsewhere() {
-            return Err(self.home.refusal());
-        }
-        let op = Op::new(self, Single::new(self.now()));
-        let (request, reply_to) = (Arc::new(request), ReplyTo::new(op.clone(), 0, 0));
-        member.node.ask(Ask::new(request, pass, reply_to, limit));
-        op.decided(limit).await;
-        op.with(Single::take)
-    }
-
-    /// Begins a round of extension: the question is on its way when this returns.
-    pub(crate) fn begin_extend(
-        self: &Arc<Self>,
-        lease: &Lease,
-        round: ExtendRound,
-        limit: Duration,
-    ) -> Arc<Op<ExtendRound>> {
-        let request = round.request(lease);
-        let op = Op::new(self, round);
-        self.ask_all(&op, 0, request, limit);
-        op
     }
 
     fn outlook(&self) -> Outlook {
@@ -426,26 +243,6 @@ impl Cluster {
     fn saw_fence(&self, lock: &LockName, fence: Fence) {
         let mut proposals = self.proposals.lock().unwrap_or_else(PoisonError::into_inner);
         proposals.saw(lock, fence, self.outlook(), self.now(), || self.clock.wall());
-    }
-
-    /// How long until the next is due, or `None` if there is more now: others want the thread, too. In a
-    /// crowd, if that was so the last time as well.
-    fn see_to_what_is_due(&self, is_in_a_burst: bool) -> Option<Duration> {
-        /// Half a millisecond of work.
-        const IN_A_ROW: usize = 64;
-        for _ in 0..IN_A_ROW {
-            let now = self.now();
-            match self.rota.next(now) {
-                Ok(Due::Lease(held)) => held.look_after(is_in_a_burst),
-                Ok(Due::Op(op)) => {
-                    if let Some(op) = op.upgrade() {
-                        op.time_up();
-                    }
-                }
-                Err(at) => return Some(at.since(now)),
-            }
-        }
-        None
     }
 
     /// The longest Ttl of the cluster, as far as it is known.
@@ -487,31 +284,6 @@ impl Cluster {
                 _ = progress.changed() => {}
                 () = &mut sleep => return,
             }
-        }
-    }
-}
-
-/// Sees to what is due, of all leases and questions of a cluster.
-async fn watch_rota(cluster: Weak<Cluster>, closing: CancellationToken) {
-    let Some(rota) = cluster.upgrade().map(|cluster| cluster.rota.clone()) else {
-        return;
-    };
-    let mut is_in_a_burst = false;
-    loop {
-        let pause = match cluster.upgrade() {
-            Some(cluster) => cluster.see_to_what_is_due(is_in_a_burst),
-            None => return,
-        };
-        is_in_a_burst = pause.is_none();
-        let Some(pause) = pause else {
-            tokio::task::yield_now().await;
-            continue;
-        };
-        tokio::select! {
-            biased;
-            () = tokio::time::sleep(pause) => {}
-            () = rota.earlier() => {}
-            () = closing.cancelled() => return,
         }
     }
 }

@@ -12,11 +12,11 @@ use leasehold_core::rounds::{
 };
 use leasehold_core::{Answer, ClockSample, Moment, NodeError, Pass, Reply};
 
+use super::Cluster;
+use super::rota::{Due, Rota, Slot};
 use super::trail::{self, Trail};
-use super::{Cluster, Due};
 use crate::clock::Clock;
 use crate::node::ReplySink;
-use crate::rota::{Rota, Slot};
 
 /// What the core's rounds have in common.
 pub(crate) trait Decides: Send + 'static {

@@ -13,7 +13,7 @@ use url::Url;
 
 use crate::node::NodeId;
 use crate::nodes::dial::TlsPaths;
-use crate::options::quotable;
+use crate::redaction::quotable;
 
 /// Where `leasehold serve` listens, with TLS or without.
 const PORT: u16 = 7717;

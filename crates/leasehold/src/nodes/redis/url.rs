@@ -11,7 +11,7 @@ use url::Url;
 
 use crate::node::NodeId;
 use crate::nodes::dial::TlsPaths;
-use crate::options::{is_scheme, quotable};
+use crate::redaction::{is_scheme, quotable};
 
 const PORT: u16 = 6379;
 

@@ -2,10 +2,21 @@
 //! timer for each would wake the background thread for each.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use leasehold_core::Moment;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::op::Patient;
+use super::{Cluster, Held};
+
+/// What can be due in a cluster.
+pub(crate) enum Due {
+    Lease(Arc<Held>),
+    Op(Weak<dyn Patient>),
+}
 
 /// Things of the kind `T`, by the moment at which they are due.
 pub(crate) struct Rota<T> {
@@ -88,6 +99,53 @@ impl<T> Rota<T> {
     /// Completes when something is due before the moment that [`Self::next`] told.
     pub(crate) async fn earlier(&self) {
         self.earlier.notified().await;
+    }
+}
+
+impl Cluster {
+    /// How long until the next is due, or `None` if there is more now, because other tasks want the
+    /// thread as well. `is_in_a_burst` if that was so the last time.
+    fn see_to_what_is_due(&self, is_in_a_burst: bool) -> Option<Duration> {
+        /// Half a millisecond of work.
+        const IN_A_ROW: usize = 64;
+        for _ in 0..IN_A_ROW {
+            let now = self.now();
+            match self.rota.next(now) {
+                Ok(Due::Lease(held)) => held.look_after(is_in_a_burst),
+                Ok(Due::Op(op)) => {
+                    if let Some(op) = op.upgrade() {
+                        op.time_up();
+                    }
+                }
+                Err(at) => return Some(at.since(now)),
+            }
+        }
+        None
+    }
+}
+
+/// Runs every renewal and timeout that is due.
+pub(super) async fn watch(cluster: Weak<Cluster>, closing: CancellationToken) {
+    let Some(rota) = cluster.upgrade().map(|cluster| cluster.rota.clone()) else {
+        return;
+    };
+    let mut is_in_a_burst = false;
+    loop {
+        let pause = match cluster.upgrade() {
+            Some(cluster) => cluster.see_to_what_is_due(is_in_a_burst),
+            None => return,
+        };
+        is_in_a_burst = pause.is_none();
+        let Some(pause) = pause else {
+            tokio::task::yield_now().await;
+            continue;
+        };
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep(pause) => {}
+            () = rota.earlier() => {}
+            () = closing.cancelled() => return,
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold_core::rounds::ExtendRound;
 use leasehold_core::{AskAs, Chain, Handoff, Holder, Inherited, Lease, LockName, NextWaiter, Ttl};
 
-use crate::driver::{Cluster, Op, Proof, Won};
+use super::{Cluster, Op, Proof, Won};
 
 /// A hand-off that nobody took yet. The nodes still know its holder as the owner, so it is given back
 /// when dropped.

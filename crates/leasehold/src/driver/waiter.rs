@@ -11,8 +11,8 @@ use leasehold_core::wait::{Heard, InLine, Ticket, WaitEnd, WaitStep, Waiting, Wa
 use leasehold_core::{Holder, LockName, Owner};
 use tokio::sync::Notify;
 
+use super::Cluster;
 use crate::chance;
-use crate::driver::Cluster;
 use crate::node::{Place, Watch};
 
 /// One waiter, and what the nodes tell it. Leaves the line when dropped.

@@ -9,9 +9,9 @@ use leasehold_core::{Chain, LocalQueue, LockName, TurnNumber};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
+use super::contended::{AFTER_A_LINE, Contended};
+use super::handoff::PendingHandoff;
 use crate::clock::Clock;
-use crate::contended::{AFTER_A_LINE, Contended};
-use crate::handoff::PendingHandoff;
 
 /// The queues of all names that somebody waits for or holds.
 #[derive(Debug, Clone)]
