@@ -294,7 +294,9 @@ impl World {
 
     fn tell_released(&mut self, token: Token) {
         let (now, mut kept) = (self.now, Vec::new());
-        for (number, server) in self.servers.iter().enumerate() {
+        // A server that is no member gives no vote: it waits before it does, whatever it keeps.
+        let is_member = |(number, _): &(usize, _)| self.addresses.member(*number).is_some();
+        for (number, server) in self.servers.iter().enumerate().filter(is_member) {
             let moment = Moment::from_nanos(server.clock.at(now));
             if server.table.owner(moment, &token.lock) == Some(&token.holder) {
                 kept.push((number, server.forgot));

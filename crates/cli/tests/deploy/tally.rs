@@ -105,13 +105,14 @@ fn counted(servers: &[Server; 2]) -> Tally {
         sums.iter().filter(|(series, _)| is_meant(series)).map(|(_, value)| value).sum()
     };
     let attempts = |outcome: &str| sum("redlock_acquire_attempts_total{", outcome);
-    let releases = |outcome: &str| sum("redlock_releases_total{", outcome);
+    let releases = |outcome: &str| -> u64 { sum("redlock_releases_total{", outcome) };
     Tally {
         acquired: attempts(r#"outcome="acquired""#),
         contended: attempts(r#"outcome="contended""#),
         renewed: sum("redlock_renewals_total{", r#"outcome="ok""#),
         released: releases(r#"outcome="released""#),
-        released_again: releases(r#"outcome="expired""#),
+        // A server that never knew of the lease cannot tell it from one that was made up.
+        released_again: releases(r#"outcome="expired""#) + releases(r#"outcome="not_known""#),
         elsewhere: releases(r#"outcome="elsewhere""#),
         unknown: releases(r#"outcome="unknown""#),
         // Whatever the reason.
