@@ -3,8 +3,8 @@
 //! Nobody keeps it in the background and nobody is told when it is lost, so it is extended only
 //! while a quorum still knows it without interruption: what lapsed, even for a moment, is lost.
 //!
-//! The text is a claim that may be made up. A node changes nothing unless it has just this owner, and
-//! then nothing but the time.
+//! The text is a claim that may be made up. A node changes nothing unless it has just this owner,
+//! and then nothing but the time.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ impl Locks {
         Ok(self.extend_since(token, || ()).await?.1)
     }
 
-    /// As [`Self::extend`], for a caller that tells it to others by another clock: `read` is called first, and what
-    /// is left counts from then. A pause between the two makes it less, never more.
+    /// As [`Self::extend`], for a caller that tells it to others by another clock: `read` is called
+    /// first, and what is left counts from then. A pause between the two makes it less, never more.
     pub async fn extend_since<T>(
         &self,
         token: &LeaseToken,

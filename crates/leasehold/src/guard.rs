@@ -111,8 +111,8 @@ impl Guard {
         Ok(self.validity())
     }
 
-    /// Lets go of the lease without giving it back: nobody keeps it any more, and whoever has the
-    /// token can extend and release it. See [`crate::Locks::extend`].
+    /// Lets go of the lease without giving it back: nobody keeps it any more, and everybody who has
+    /// the token can extend and release it. See [`crate::Locks::extend`].
     pub fn detach(self) -> LeaseToken {
         LeaseToken::of(&self.held.detach())
     }

@@ -1,5 +1,5 @@
-//! What of a backend URL may stand in a log or an error. A password never may, however malformed the
-//! URL is; where it is unclear what is a password, more is hidden.
+//! What of a backend URL may stand in a log or an error. A password never may, however malformed
+//! the URL is; where it is unclear what is a password, more is hidden.
 
 /// A backend URL as it may be shown: nobody finds a password in a log.
 pub fn without_password(url: &str) -> String {

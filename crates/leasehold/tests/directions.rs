@@ -1,14 +1,15 @@
-//! Which part of the library may use which, read from the sources: the compiler does not mind a module
-//! that uses its users, and parts that use each other can only be read together.
+//! Which part of the library may use which, read from the sources. The compiler does not mind a
+//! module that uses its users, but parts that use each other can only be read together.
 //!
-//! A part is a module of the crate's root, with all that is below it. What the root exports counts as
-//! the part that has it. Simulations and fuzz targets are no parts: they may use everything.
+//! A part is a module of the crate's root, with all that is below it. What the root exports counts
+//! as the part that has it. Simulations and fuzz targets are no parts: they may use everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fs, iter};
 
-/// What each of these may use besides itself. The others are what callers see, and may use all of these.
+/// What each of these may use besides itself. The others are what callers see, and may use all of
+/// these.
 const MAY_USE: [(&str, &[&str]); 11] = [
     ("node", &[]),
     ("clock", &[]),

@@ -1,7 +1,7 @@
 //! How a question gets to the nodes: to all of them, to some, or to one.
 //!
-//! It is on its way when the call returns, so the order of calls is the order on each node. A node that
-//! may not vote is not asked. What comes back goes to the question's [`Op`].
+//! It is on its way when the call returns, so the order of calls is the order on each node. A node
+//! that may not vote is not asked. What comes back goes to the question's [`Op`].
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;

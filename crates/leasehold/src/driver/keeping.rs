@@ -1,9 +1,9 @@
-//! A lease while somebody has it: what its guard and the schedule share, when the keeper looks again,
-//! and what the clocks of the nodes do to its deadline.
+//! A lease while somebody has it: what its guard and the schedule share, when the keeper looks
+//! again, and what the clocks of the nodes do to its deadline.
 //!
-//! The core's [`Keeper`] decides; this carries it out. One mutex per lease orders what is sent for it, so
-//! no extension can follow the release. How a lease is extended is in [`extending`], how it ends in
-//! [`ending`].
+//! The core's [`Keeper`] decides; this carries it out. One mutex per lease orders what is sent for
+//! it, so no extension can follow the release. How a lease is extended is in [`extending`], how it
+//! ends in [`ending`].
 
 mod ending;
 mod extending;

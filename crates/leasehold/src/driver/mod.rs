@@ -185,7 +185,7 @@ impl Cluster {
             Due::Op(_) => None,
         });
         // Those that are just being extended are looked at when that is decided, or asked for. Not here:
-        // whoever heard of the clock may have one of them in hand.
+        // the caller may have one of them in hand.
         self.background.spawn(async move { leases.iter().for_each(Held::heed_clocks) });
     }
 

@@ -165,7 +165,7 @@ impl Decides for Single {
     }
 }
 
-/// A round and whoever waits for it.
+/// A round and its waiter.
 pub(crate) struct Op<R> {
     clock: Arc<dyn Clock>,
     cluster: Weak<Cluster>,
@@ -280,7 +280,7 @@ impl Drop for Alarm<'_> {
 
 /// A question whose time may be up.
 pub(crate) trait Patient: Send + Sync {
-    /// Whoever has not answered is counted as a "no".
+    /// A node that has not answered is counted as a "no".
     fn time_up(&self);
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Queues {
 struct Queue {
     turn: Semaphore,
     freed: Notify,
-    /// For whoever has the next turn.
+    /// For the waiter that has the next turn.
     handoff: Mutex<Option<PendingHandoff>>,
     /// How many have joined it.
     joined: AtomicU64,
@@ -83,7 +83,7 @@ impl Queues {
         Place { queues: self.clone(), lock: lock.clone(), queue, number }
     }
 
-    /// A lease of this process ended: whoever asks the nodes for it may ask again at once.
+    /// A lease of this process ended: a waiter that asks the nodes may ask again at once.
     pub(crate) fn freed(&self, lock: &LockName) {
         if let Some(queue) = self.map().get(lock) {
             queue.freed.notify_waiters();
@@ -99,7 +99,7 @@ impl Queues {
 impl Place {
     /// The turn, if it can be had at once.
     pub(crate) fn turn_now(self) -> Result<Turn, Self> {
-        // Nobody is overtaken: a permit that comes back goes to whoever waits.
+        // Nobody is overtaken: a permit that comes back goes to the first waiter.
         match self.queue.turn.try_acquire().map(SemaphorePermit::forget) {
             Ok(()) => Ok(Turn::of(self)),
             Err(_) => Err(self),
@@ -145,7 +145,7 @@ impl Turn {
 
     /// Ends the turn and hands the lease to the next one.
     pub(crate) fn hand_off(self, handoff: PendingHandoff) {
-        // There is none before: whoever had it took it with the turn.
+        // There is none before: the waiter whose turn it was took it.
         *self.place.queue.handoff() = Some(handoff);
     }
 
@@ -156,7 +156,7 @@ impl Turn {
         Some(handoff)
     }
 
-    /// The lock was waited for in line: whoever of this process is next stands there as well.
+    /// The lock was waited for in line: the next waiter of this process stands there as well.
     pub(crate) fn stood_in_line(&mut self) {
         self.stood_in_line = true;
     }

@@ -73,7 +73,7 @@ impl<T> Rota<T> {
         drop(item);
     }
 
-    /// Whoever is due by `now`, one at a time; or when to look again.
+    /// The first item that is due by `now`, or when to look again.
     pub(crate) fn next(&self, now: Moment) -> Result<T, Moment> {
         let mut state = self.state();
         match state.due.first_entry() {
