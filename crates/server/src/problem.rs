@@ -187,7 +187,7 @@ impl Problem {
     }
 }
 
-/// The path without the id of a lease: whoever reads it in a log could release the lease.
+/// The path without the id of a lease: a reader of a log could release the lease by it.
 fn masked(path: &str) -> String {
     match path.strip_prefix("/v1/leases/") {
         Some(rest) => {

@@ -101,7 +101,7 @@ pub(crate) async fn renew(mut ask: Box<Ask>) -> Result<Response, Problem> {
     }
 }
 
-/// Whoever hands an id in knows of its lease: it is not given back because another answer did not arrive.
+/// A caller that hands an id in knows of its lease: it is not given back because another answer did not arrive.
 fn claim(app: &App, token: &LeaseToken) -> Result<(), Problem> {
     if app.ledger.claimed(token) {
         return Ok(());

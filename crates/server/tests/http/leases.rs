@@ -289,7 +289,7 @@ async fn nonsense_is_answered_with_a_sentence_and_the_right_status() {
         let answer = running.ask(method, path, body).await;
         assert_eq!((answer.status, answer.problem()), (status, problem), "{method} {path} {body}");
         assert!(answer.json["detail"].as_str().unwrap().len() > 10, "{answer:?}");
-        // Whoever logs a problem document logs no lease id.
+        // A log of problem documents has no lease id.
         let path = path.split('?').next().unwrap();
         let path = if path.starts_with("/v1/leases/") { "/v1/leases/-" } else { path };
         assert_eq!(answer.json["instance"], path, "{answer:?}");
